@@ -1,0 +1,66 @@
+"""Policy gradient for parallel state entropy: Algorithm 1 of the paper."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from farflung.credit import CREDITS
+from farflung.entropy import plug_in
+from farflung.environments import TabularMDP
+from farflung.policies import TabularSoftmax, softmax_team
+from farflung.rollout import Trajectories, rollout
+
+
+class PGPSEState(NamedTuple):
+    team: TabularSoftmax
+    optimizer_state: optax.OptState
+
+
+@dataclass(frozen=True)
+class PGPSE:
+    """Gradient ascent on the expected entropy of the states that the team visits together.
+
+    The settings are hashable and the world is an argument of both functions, so that worlds of equal shape share one
+    compilation. The paper's single agent is `num_agents=1` with as many trajectories as the team has agents.
+    """
+
+    num_agents: int
+    num_trajectories: int = 1
+    batch_size: int = 40
+    optimizer: str = "sgd"
+    learning_rate: float = 0.15
+    decay: float = 1.0
+    credit: str = "total"
+    is_time_dependent: bool = False
+
+    def init(self, key: PRNGKeyArray, environment: TabularMDP) -> PGPSEState:
+        team = softmax_team(key, environment, self.num_agents, is_time_dependent=self.is_time_dependent)
+        return PGPSEState(team, self._gradient_transformation().init(team))
+
+    def step(self, key: PRNGKeyArray, environment: TabularMDP, state: PGPSEState) -> tuple[PGPSEState, Trajectories]:
+        """One update, and the trajectories that it was computed from."""
+        trajectories = rollout(key, state.team, environment, self.batch_size, self.num_trajectories)
+        gradient = self.gradient(environment, state.team, trajectories)
+        descent = jax.tree.map(jnp.negative, gradient)
+        updates, optimizer_state = self._gradient_transformation().update(descent, state.optimizer_state, state.team)
+        return PGPSEState(optax.apply_updates(state.team, updates), optimizer_state), trajectories
+
+    def gradient(self, environment: TabularMDP, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
+        r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i, with the credit's weights w."""
+        states, actions = trajectories
+        weights = CREDITS[self.credit](plug_in(environment.num_states), states)
+
+        def surrogate(team: TabularSoftmax) -> Float[Array, ""]:
+            log_probability = jax.vmap(TabularSoftmax.log_probability, (0, 1, 1), 1)(team, states[..., :-1], actions)
+            return jnp.sum(weights * log_probability) / states.shape[0]
+
+        return jax.grad(surrogate)(team)
+
+    def _gradient_transformation(self) -> optax.GradientTransformation:
+        schedule = optax.exponential_decay(self.learning_rate, transition_steps=1, decay_rate=self.decay)
+        learning_rate = schedule if self.decay < 1 else self.learning_rate
+        return {"sgd": optax.sgd, "adam": optax.adam}[self.optimizer](learning_rate)

@@ -1,0 +1,64 @@
+"""What a team maximises: the entropy of the states that it visits."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from farflung.tables import count_by_index, lookup
+
+_FRACTION_BITS = 26
+
+
+class Entropy(NamedTuple):
+    """An estimate of the entropy of all the states that a team has visited."""
+
+    value: Callable[[Int[Array, "agent trajectory times"]], Float[Array, ""]]
+    """The estimate in nats."""
+
+
+def plug_in(num_states: int) -> Entropy:
+    r"""The entropy of the empirical state distribution $d_n$, in nats.
+
+    Its expectation never exceeds $\mathcal{H}(d_\pi)$ (Jensen), and n samples reach at most $\log n$.
+
+    >>> round(float(plug_in(4).value(jnp.array([[[0, 1, 0, 1]]]))), 4)  # log 2
+    0.6931
+    """
+
+    def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
+        return entropy_of_counts(count_by_index(states, num_states), states.size)
+
+    return Entropy(value)
+
+
+def entropy_of_counts(counts: Int[Array, "*axes state"], num_samples: int) -> Float[Array, "*axes"]:
+    r"""$-\sum_s \frac{c_s}{n} \log \frac{c_s}{n}$ for counts that add up to n, the same bits whatever the order of the sum."""
+    terms = lookup(jnp.asarray(_fixed_point_terms(num_samples)), counts)
+    return jnp.sum(terms, axis=-1).astype(jnp.float32) * 2.0**-_FRACTION_BITS
+
+
+@functools.cache
+def _fixed_point_terms(num_samples: int) -> Int[np.ndarray, " count"]:
+    share = np.arange(num_samples + 1) / num_samples
+    terms = -share * np.log(np.maximum(share, 1 / num_samples))
+    return np.round(terms * 2.0**_FRACTION_BITS).astype(np.int32)
+
+
+def shannon(distribution: Float[Array, "*axes state"]) -> Float[Array, "*axes"]:
+    r"""$\mathcal{H}(d) = -\sum_s d(s) \log d(s)$, in nats."""
+    return -jnp.sum(distribution * jnp.log(jnp.where(distribution > 0, distribution, 1.0)), axis=-1)
+
+
+def decompose(distributions: Float[Array, "agent state"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""The two parts of the entropy of a team's mixture: the agents' own entropy and their diversity.
+
+    $\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (section 4 of the paper).
+    """
+    mixture = jnp.mean(distributions, axis=0)
+    log_ratio = jnp.log(jnp.where(distributions > 0, distributions, 1.0)) - jnp.log(jnp.where(mixture > 0, mixture, 1.0))
+    diversity = jnp.mean(jnp.sum(jnp.where(distributions > 0, distributions * log_ratio, 0.0), axis=-1))
+    return jnp.mean(shannon(distributions)), diversity

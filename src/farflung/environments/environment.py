@@ -1,0 +1,26 @@
+"""What every world offers: one copy of it, as pure functions of uniform noise."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float, PyTree
+
+
+class Environment(eqx.Module):
+    """One copy of a world without reward, in which an episode lasts exactly `horizon` actions.
+
+    Randomness comes in as uniform numbers in [0, 1), not as keys, so that a rollout draws all the noise of an update in one
+    call; an environment says how many it needs, and a deterministic one needs none.
+    """
+
+    horizon: eqx.AbstractVar[int]
+    num_reset_uniforms: eqx.AbstractVar[int]
+    num_step_uniforms: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> PyTree[Array]:
+        r"""The first state, $s_0 \sim \mu$."""
+
+    @abc.abstractmethod
+    def step(self, noise: Float[Array, " {self.num_step_uniforms}"], state: PyTree[Array], action: Array) -> PyTree[Array]:
+        r"""The next state, $s_{t+1} \sim P(\cdot \mid s_t, a_t)$."""

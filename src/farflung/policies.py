@@ -1,0 +1,72 @@
+"""Policies of one agent; a team is the same pytree with a leading agent axis."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from farflung.environments.tabular import TabularMDP
+from farflung.tables import flat, inverse_cdf, lookup
+
+
+class TabularSoftmax(eqx.Module):
+    r"""$\pi_\theta(a \mid s) \propto e^{\theta_{s,a}}$, or with a table of its own for each time if `is_time_dependent`."""
+
+    logits: Float[Array, "*axes state action"]
+    is_time_dependent: bool = eqx.field(static=True, default=False)
+
+    num_uniforms = 1
+
+    @property
+    def num_actions(self) -> int:
+        return self.logits.shape[-1]
+
+    @property
+    def probabilities(self) -> Float[Array, "*axes state action"]:
+        return jax.nn.softmax(self.logits, axis=-1)
+
+    def sampler(self) -> Callable[[Float[Array, " 1"], Int[Array, ""], Int[Array, ""]], Int[Array, ""]]:
+        """A function of noise, time and state that picks an action; what all steps share is computed once."""
+        cumulative = flat(jnp.cumsum(self.probabilities, axis=-1))
+
+        def sample(noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
+            return inverse_cdf(cumulative, self._row(time, state), self.num_actions, noise[0])
+
+        return sample
+
+    def log_probability(
+        self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
+    ) -> Float[Array, "*batch time"]:
+        table = flat(jax.nn.log_softmax(self.logits, axis=-1))
+        return lookup(table, self._row(jnp.arange(states.shape[-1]), states) * self.num_actions + actions)
+
+    def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
+        """The entropy of the action distribution in each of the states, in nats."""
+        log_probabilities = jax.nn.log_softmax(self.logits, axis=-1)
+        table = flat(-jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1))
+        return lookup(table, self._row(jnp.arange(states.shape[-1]), states))
+
+    def _row(self, time: Int[Array, "*#batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        return time * self.logits.shape[-2] + state if self.is_time_dependent else state
+
+
+def softmax_team(
+    key: PRNGKeyArray, environment: TabularMDP, num_agents: int, *, is_time_dependent: bool = False
+) -> TabularSoftmax:
+    """A team whose logits are drawn uniformly from (-1, 1), as the paper's are."""
+    return TabularSoftmax(
+        jr.uniform(key, _team_shape(environment, num_agents, is_time_dependent), minval=-1.0, maxval=1.0), is_time_dependent
+    )
+
+
+def uniform_team(environment: TabularMDP, num_agents: int) -> TabularSoftmax:
+    """A team that takes every action with equal probability: the paper's random baseline."""
+    return TabularSoftmax(jnp.zeros(_team_shape(environment, num_agents, is_time_dependent=False)))
+
+
+def _team_shape(environment: TabularMDP, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
+    times = (environment.horizon,) if is_time_dependent else ()
+    return (num_agents, *times, environment.num_states, environment.num_actions)

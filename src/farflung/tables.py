@@ -1,0 +1,107 @@
+"""Reading and adding up table entries by index, fast under any number of vmaps and the same to the last bit in any order."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float, Int, Num, Shaped
+
+_LARGEST_INDEX = 2**31 - 1
+
+
+@custom_vmap
+def _gather(table: Array, index: Array) -> Array:
+    return table.at[index].get(mode="promise_in_bounds")
+
+
+@_gather.def_vmap
+def _gather_batched(size: int, in_batched: list[bool], table: Array, index: Array) -> tuple[Array, bool]:
+    # A batch of tables becomes one long table: XLA's one-dimensional gathers are up to twice as fast as batched ones.
+    if in_batched[0]:
+        if table.size > _LARGEST_INDEX:
+            return jax.vmap(_gather.fun, (0, 0 if in_batched[1] else None))(table, index), True
+        index = _offset(size, in_batched[1], index, table.shape[1])
+        table = table.reshape(-1)
+    return _gather(table, index), True
+
+
+@functools.cache
+def _scatter_add(num_rows: int) -> Callable[[Array, Array], Array]:
+    @custom_vmap
+    def scatter_add(index: Array, values: Array) -> Array:
+        return jnp.zeros(num_rows, values.dtype).at[index].add(values, mode="promise_in_bounds")
+
+    @scatter_add.def_vmap
+    def scatter_add_batched(size: int, in_batched: list[bool], index: Array, values: Array) -> tuple[Array, bool]:
+        if size * num_rows > _LARGEST_INDEX:
+            return jax.vmap(scatter_add.fun, [0 if batched else None for batched in in_batched])(index, values), True
+        index = _offset(size, in_batched[0], index, num_rows)
+        values = values if in_batched[1] else jnp.broadcast_to(values, (size, *values.shape))
+        return _scatter_add(size * num_rows)(index, values).reshape(size, num_rows), True
+
+    return scatter_add
+
+
+def _offset(size: int, is_batched: bool, index: Array, num_rows: int) -> Array:
+    index = index if is_batched else jnp.broadcast_to(index, (size, *index.shape))
+    first_row = jnp.arange(size, dtype=index.dtype) * num_rows
+    return index + first_row.reshape(size, *(1,) * (index.ndim - 1))
+
+
+@jax.custom_vjp
+def lookup(table: Shaped[Array, " row"], index: Int[Array, "*shape"]) -> Shaped[Array, "*shape"]:
+    """The table's entries at `index`, which must lie within the table."""
+    return _gather(table, index)
+
+
+def _lookup_forward(table: Array, index: Array) -> tuple[Array, tuple[Array, int]]:
+    return _gather(table, index), (index, table.shape[0])
+
+
+def _lookup_backward(residuals: tuple[Array, int], cotangents: Array) -> tuple[Array, None]:
+    index, num_rows = residuals
+    return sum_by_index(index, cotangents, num_rows), None
+
+
+lookup.defvjp(_lookup_forward, _lookup_backward)
+
+
+def count_by_index(index: Int[Array, "*shape"], num_rows: int) -> Int[Array, " {num_rows}"]:
+    """How often each row occurs in `index`."""
+    return _scatter_add(num_rows)(index, jnp.ones(index.shape, jnp.int32))
+
+
+def sum_by_index(
+    index: Int[Array, "*shape"], values: Float[Array, "*shape"], num_rows: int
+) -> Float[Array, " {num_rows}"]:
+    """The sum of the values at each row.
+
+    A GPU adds in no fixed order, and floating-point sums depend on the order; integer sums don't. So the values are added as
+    fixed-point numbers whose unit is at most $2^{-17}$ of the largest value, which is finer than what float32 keeps of such a sum.
+    """
+    headroom = 30 - int(values.size).bit_length()
+    num_limbs = 1 if headroom >= 16 else 2
+    largest = jnp.max(jnp.abs(values))
+    _, exponent = jnp.frexp(largest)
+    unit = jnp.ldexp(jnp.float32(1), jnp.maximum(exponent, -80) - headroom)
+    total = largest * 0  # NaN and infinity have no fixed-point form; this carries them over.
+    for _ in range(num_limbs):
+        digits = jnp.round(values / unit)
+        total += _scatter_add(num_rows)(index, digits.astype(jnp.int32)).astype(jnp.float32) * unit
+        values = values - digits * unit
+        unit = unit * jnp.float32(2.0**-headroom)
+    return total
+
+
+def inverse_cdf(
+    cumulative: Float[Array, " row*outcome"], row: Int[Array, ""], num_outcomes: int, uniform: Float[Array, ""]
+) -> Int[Array, ""]:
+    """The outcome that a uniform number in [0, 1) picks from one row of a flat table of cumulative probabilities."""
+    thresholds = lookup(cumulative, row * num_outcomes + jnp.arange(num_outcomes - 1, dtype=jnp.int32))
+    return jnp.sum(uniform >= thresholds, dtype=jnp.int32)
+
+
+def flat(table: Num[Array, "..."]) -> Num[Array, " entry"]:
+    return table.reshape(-1)
