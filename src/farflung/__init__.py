@@ -1,0 +1,94 @@
+"""Maximum state entropy exploration with parallel agents."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farflung.algorithms import PGPSE
+    from farflung.config import Explore
+    from farflung.entropy import Entropy, decompose, plug_in, shannon
+    from farflung.environments import (
+        MAZE,
+        ROOM,
+        Environment,
+        TabularMDP,
+        from_gymnasium,
+        from_kernel,
+        gridworld,
+        make_world,
+        tabular_mdp,
+    )
+    from farflung.experiments.explore import explore
+    from farflung.metrics import Metrics, measure
+    from farflung.policies import TabularSoftmax, softmax_team, uniform_team
+    from farflung.rollout import Trajectories, rollout
+    from farflung.runs import Run
+    from farflung.runs import load as load_run
+    from farflung.runs import save as save_run
+    from farflung.training import train
+
+__all__ = [
+    "MAZE",
+    "PGPSE",
+    "ROOM",
+    "Entropy",
+    "Environment",
+    "Explore",
+    "Metrics",
+    "Run",
+    "TabularMDP",
+    "TabularSoftmax",
+    "Trajectories",
+    "decompose",
+    "explore",
+    "from_gymnasium",
+    "from_kernel",
+    "gridworld",
+    "load_run",
+    "make_world",
+    "measure",
+    "plug_in",
+    "rollout",
+    "save_run",
+    "shannon",
+    "softmax_team",
+    "tabular_mdp",
+    "train",
+    "uniform_team",
+]
+
+_MODULES = {
+    "algorithms": ("PGPSE",),
+    "config": ("Explore",),
+    "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
+    "environments": (
+        "MAZE",
+        "ROOM",
+        "Environment",
+        "TabularMDP",
+        "from_gymnasium",
+        "from_kernel",
+        "gridworld",
+        "make_world",
+        "tabular_mdp",
+    ),
+    "experiments.explore": ("explore",),
+    "metrics": ("Metrics", "measure"),
+    "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
+    "rollout": ("Trajectories", "rollout"),
+    "runs": ("Run", "load_run", "save_run"),
+    "training": ("train",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # Names are imported when they are first used, so that `farflung --help` need not wait for JAX.
+    if name not in _HOME:
+        raise AttributeError(f"module 'farflung' has no attribute {name!r}")
+    module = importlib.import_module(f"farflung.{_HOME[name]}")
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,12 +4,24 @@ import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total",)
 OPTIMIZERS = ("sgd", "adam")
 POLICIES = ("stationary", "time-dependent")
+
+
+def _default_is(text: str, metavar: str = "INT") -> object:
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
+
+
+def _one_of(names: Sequence[str]) -> object:
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
 
 
 @dataclass(frozen=True)
@@ -20,16 +32,15 @@ class Explore:
     of a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
     """
 
-    world: str
+    world: tyro.conf.Positional[str]
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
     """Trajectories that each agent plays per batch element (K)."""
-    horizon: int | None = None
-    """Actions in an episode (T). Default: the paper's for its worlds, else the environment's own limit or as many as the
-    farthest state needs."""
-    slip: float | None = None
-    """Probability that another action is taken than the chosen one, on maps. Default: 0.2 for the -stoc worlds, else 0."""
+    horizon: Annotated[int | None, _default_is("the paper's, else the world's own limit or what the farthest state needs")] = None
+    """Actions in an episode (T)."""
+    slip: Annotated[float | None, _default_is("0.2 for the -stoc worlds, else 0", "FLOAT")] = None
+    """Probability that another action is taken than the chosen one; for maps."""
     batch_size: int = 40
     """Independent repetitions of the team's episodes that one update averages over (B)."""
     updates: int = 10_000
@@ -38,18 +49,18 @@ class Explore:
     """Step size of the optimiser."""
     decay: float = 1.0
     """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
-    optimizer: str = "sgd"
-    """sgd (the paper's) or adam."""
-    credit: str = "total"
-    """How the team's entropy becomes each action's weight: total (the paper's)."""
-    policy: str = "stationary"
-    """stationary, or time-dependent: another table for each time step."""
+    optimizer: Annotated[str, _one_of(OPTIMIZERS)] = "sgd"
+    """Plain gradient ascent, as in the paper, or Adam."""
+    credit: Annotated[str, _one_of(CREDITS)] = "total"
+    """How the team's entropy becomes the weight of each action; total is the paper's."""
+    policy: Annotated[str, _one_of(POLICIES)] = "stationary"
+    """One softmax table per agent, or one for each time step of the episode."""
     single: bool = False
     """Train the paper's baseline instead: one policy that plays agents x trajectories trajectories."""
     seeds: tuple[int, ...] = PAPER_SEEDS
     """One independent training run each; they run side by side on all cores or devices."""
-    log_every: int | None = None
-    """Updates between records of the metrics. Default: so many that recording costs under 10% of the time."""
+    log_every: Annotated[int | None, _default_is("so many that recording costs under 10% of the time")] = None
+    """Updates between records of the metrics."""
 
     def __post_init__(self) -> None:
         for name in ("agents", "trajectories", "batch_size", "updates", "horizon", "log_every"):
@@ -80,6 +91,19 @@ def _check_whole_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a whole number, not {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def check_world(name: str) -> None:
+    """Raises ValueError unless there is a world, a file or a Gymnasium id of that name."""
+    if name in PAPER_WORLDS or Path(name).is_file():
+        return
+    if Path(name).is_dir():
+        raise ValueError(f"{name} is a directory, not a map")
+    import gymnasium  # noqa: PLC0415: half a second that the paper's worlds need not wait for
+
+    if name not in gymnasium.registry:
+        known = [*PAPER_WORLDS, *gymnasium.registry]
+        raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")
 
 
 def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequence[str]) -> str:

@@ -4,12 +4,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float
 
 from farflung.entropy import decompose, entropy_of_counts, shannon
+from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
-from farflung.rollout import Trajectories
+from farflung.rollout import Trajectories, rollout
 from farflung.tables import count_by_index
+
+_MOST_EXACT_OPERATIONS = 1_000_000_000
 
 
 class Metrics(NamedTuple):
@@ -49,3 +53,13 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
         diversity=diversity,
         policy_entropy=jnp.mean(policy_entropy),
     )
+
+
+def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent state"]:
+    """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
+    num_agents = team.logits.shape[0]
+    if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
+        return jax.jit(jax.vmap(TabularMDP.occupancy, (None, 0)))(world, team.probabilities)
+    num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
+    states = jax.jit(rollout, static_argnums=(3, 4))(jr.key(0), team, world, 1, num_trajectories).states[0]
+    return jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size

@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from farflung.environments.tabular import TabularMDP, tabular_mdp
+from farflung.environments.tabular import TabularMDP, reachable_states, tabular_mdp
 
 
 def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int | None = None) -> TabularMDP:
@@ -39,14 +39,16 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
 
     ends = np.zeros(num_states, bool)
     ends[successors[is_end]] = True
-    leaves_open = ends[successors] & ~is_end & (probabilities > 0) & ~ends[:, None, None]
-    if leaves_open.any():
-        raise ValueError(f"{name} ends an episode in a state in which another goes on: such a state is two states")
+    goes_on = ends[successors] & ~is_end & (probabilities > 0) & ~ends[:, None, None]
     successors = np.where(ends[:, None, None], np.arange(num_states)[:, None, None], successors)
+    start_distribution = np.asarray(core.initial_state_distrib, np.float64)
+    reachable, _ = reachable_states(successors, probabilities, start_distribution)
+    if goes_on[reachable].any():
+        raise ValueError(f"{name} ends an episode in a state in which another goes on: such a state is two states")
     return tabular_mdp(
         successors,
         probabilities,
-        np.asarray(core.initial_state_distrib, np.float64),
+        start_distribution,
         horizon,
         rewards=np.where(ends[:, None, None], 0.0, rewards),
         positions=_positions(core, num_states),

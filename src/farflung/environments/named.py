@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import gymnasium
-
-from farflung.config import PAPER_WORLDS, unknown_name
+from farflung.config import PAPER_WORLDS, check_world
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import from_gymnasium
 from farflung.environments.tabular import TabularMDP
@@ -24,18 +22,13 @@ def make_world(name: str, *, horizon: int | None = None, slip: float | None = No
         text, paper_horizon = _MAPS[family]
         chosen_slip = _SLIP[variant] if slip is None else slip
         return gridworld(text, slip=chosen_slip, horizon=paper_horizon if horizon is None else horizon)
-    path = Path(name)
-    if path.is_file():
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot read the map {name}: {error}") from None
-        return gridworld(text, slip=slip or 0.0, horizon=horizon)
-    if path.is_dir():
-        raise ValueError(f"{name} is a directory, not a map")
-    if name in gymnasium.registry:
+    check_world(name)
+    if not Path(name).is_file():
         if slip is not None:
             raise ValueError(f"slip is for maps only: {name} has its own dynamics")
         return from_gymnasium(name, horizon=horizon)
-    known = [*PAPER_WORLDS, *gymnasium.registry]
-    raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, a map file or a Gymnasium id")
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the map {name}: {error}") from None
+    return gridworld(text, slip=slip or 0.0, horizon=horizon)

@@ -82,25 +82,41 @@ class TabularMDP(Environment):
         return lookup(flat(self.successors), row * self.num_successors + outcome)
 
     def state_distributions(
-        self, action_probabilities: Float[Array, "state action"] | Float[Array, "time state action"]
-    ) -> Float[Array, "times state"]:
-        """The exact distribution of the state at each of the times 0 to `horizon` under one policy, by propagation.
+        self, action_probabilities: Float[Array, "*time state action"]
+    ) -> Float[Array, "{self.horizon}+1 state"]:
+        """The exact distribution of the state at each of the times 0 to `horizon` under one policy, by propagation."""
 
-        Their mean over time is the paper's $d_\\pi$; for a team, vmap over its policies and take the mean.
-        """
-        by_time = jnp.broadcast_to(action_probabilities, (self.horizon, self.num_states, self.num_actions))
-        probabilities = self.probabilities
-
-        def propagate(
-            distribution: Float[Array, " state"], policy: Float[Array, "state action"]
-        ) -> tuple[Float[Array, " state"], Float[Array, " state"]]:
-            flow = (distribution[:, None] * policy)[..., None] * probabilities
-            arrived = jnp.zeros_like(distribution).at[self.successors].add(flow)
+        def step(distribution: Float[Array, " state"], policy: Float[Array, "state action"]) -> tuple[Array, Array]:
+            arrived = self._propagate(distribution, policy)
             return arrived, arrived
 
         start = self.start_distribution
-        _, later = jax.lax.scan(propagate, start, by_time)
+        _, later = jax.lax.scan(step, start, self._by_time(action_probabilities))
         return jnp.concatenate([start[None], later])
+
+    def occupancy(self, action_probabilities: Float[Array, "*time state action"]) -> Float[Array, " state"]:
+        r"""The exact distribution of the state under one policy, on average over all times: the paper's $d_\pi$.
+
+        For a team, vmap over its policies; their mean is the mixture $d_{\pi_p}$.
+        """
+
+        def step(carry: tuple[Array, Array], policy: Float[Array, "state action"]) -> tuple[tuple[Array, Array], None]:
+            total, distribution = carry
+            arrived = self._propagate(distribution, policy)
+            return (total + arrived, arrived), None
+
+        start = self.start_distribution
+        (total, _), _ = jax.lax.scan(step, (start, start), self._by_time(action_probabilities))
+        return total / (self.horizon + 1)
+
+    def _propagate(
+        self, distribution: Float[Array, " state"], policy: Float[Array, "state action"]
+    ) -> Float[Array, " state"]:
+        flow = (distribution[:, None] * policy)[..., None] * self.probabilities
+        return jnp.zeros_like(distribution).at[self.successors].add(flow)
+
+    def _by_time(self, action_probabilities: Float[Array, "*time state action"]) -> Float[Array, "time state action"]:
+        return jnp.broadcast_to(action_probabilities, (self.horizon, self.num_states, self.num_actions))
 
 
 def tabular_mdp(
@@ -123,7 +139,7 @@ def tabular_mdp(
     _check(successors, probabilities, start_distribution, rewards)
     successors, probabilities, rewards = _merge(successors.astype(np.int32), probabilities, rewards)
 
-    labels, distance = _reachable(successors, probabilities, start_distribution)
+    labels, distance = reachable_states(successors, probabilities, start_distribution)
     if len(labels) == 1:
         raise ValueError("there is nothing to explore: no other state can be reached from the start")
     if horizon is None:
@@ -200,7 +216,7 @@ def _merge(successors: np.ndarray, probabilities: np.ndarray, rewards: np.ndarra
     return merged, probability, np.divide(payment, probability, out=np.zeros(shape), where=probability > 0)
 
 
-def _reachable(
+def reachable_states(
     successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray
 ) -> tuple[Int[np.ndarray, " reachable"], int]:
     """The states that can be reached, in order, and the number of steps to the farthest."""

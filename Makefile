@@ -1,0 +1,27 @@
+# Each target sets up .venv by itself: a machine with Python 3.11 or newer and make is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test lint bench clean
+
+run: .venv/installed
+	$(BIN)/farflung explore maze-det --agents 6 --out runs/maze-det --force
+
+test: .venv/installed
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed
+	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist

@@ -1,0 +1,106 @@
+"""How many environment steps a second, learning included: farflung against a per-step loop, in one run."""
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Time PGPSE on Maze-stoc, farflung against the same algorithm as a Python loop over the steps of a vector environment."""
+
+    agents: int = 6
+    batch_size: int = 40
+    seeds: int = 5
+    """Seeds that farflung trains side by side; the loop trains one."""
+    updates: int = 5000
+    """Updates that farflung is timed over."""
+    loop_updates: int = 30
+    """Updates that the loop is timed over."""
+    repeats: int = 3
+    """Times that each is measured, in turns; the medians count."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+@dataclass(frozen=True)
+class Result:
+    world: str
+    agents: int
+    batch_size: int
+    seeds: int
+    device: str
+    compile_seconds: float
+    steps_per_second: float
+    loop_steps_per_second: float
+    ratio: float
+
+
+def measure(config: Speed) -> Result:
+    import jax  # noqa: PLC0415: after the number of devices is set
+
+    from benchmarks import per_step  # noqa: PLC0415
+    from farflung import MAZE, PGPSE, make_world, train  # noqa: PLC0415
+
+    world = make_world("maze-stoc")
+    algorithm = PGPSE(config.agents, batch_size=config.batch_size)
+    steps = config.updates * config.batch_size * config.agents * world.horizon * config.seeds
+    fast, slow, compile_seconds = [], [], 0.0
+    for repeat in range(config.repeats):
+        began = time.perf_counter()
+        training = train(algorithm, world, range(config.seeds), config.updates)
+        next(training)
+        if repeat == 0:
+            compile_seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        for _ in training:
+            pass
+        fast.append(steps / (time.perf_counter() - began))
+        loop = per_step.train(
+            MAZE,
+            slip=0.2,
+            horizon=world.horizon,
+            num_agents=config.agents,
+            batch_size=config.batch_size,
+            num_updates=config.loop_updates,
+            learning_rate=0.15,
+            seed=repeat,
+        )
+        slow.append(loop.steps_per_second)
+    device = f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind} ({platform.machine()})"
+    rates = statistics.median(fast), statistics.median(slow)
+    return Result(
+        "maze-stoc", config.agents, config.batch_size, config.seeds, device, compile_seconds, *rates, rates[0] / rates[1]
+    )
+
+
+def main() -> None:
+    config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
+    from farflung.cli import use_all_cores  # noqa: PLC0415
+
+    use_all_cores()
+    result = measure(config)
+    if config.json:
+        print(json.dumps(asdict(result)))
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=f"PGPSE on {result.world}, m = {result.agents}, B = {result.batch_size}, learning included")
+    for name in ("", "seeds", "environment steps a second", "ratio"):
+        table.add_column(name, justify="left" if not name else "right")
+    table.add_row("Python loop over a Gymnasium vector environment", "1", f"{result.loop_steps_per_second:,.0f}", "1")
+    table.add_row(f"farflung on {result.device}", f"{result.seeds:,}", f"{result.steps_per_second:,.0f}", f"{result.ratio:,.0f}")
+    console = Console()
+    console.print(table)
+    console.print(f"farflung's compilation took {result.compile_seconds:.1f} s, not counted above. {os.cpu_count()} cores.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

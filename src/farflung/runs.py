@@ -1,0 +1,192 @@
+"""A training run on disk: open formats, written whole or not at all, and read back to the same objects."""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+
+from farflung.config import Explore
+from farflung.environments import TabularMDP
+from farflung.metrics import Metrics
+from farflung.policies import TabularSoftmax
+from farflung.training import last_percent
+
+FORMAT_VERSION = 1
+_CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training run leaves behind."""
+
+    config: Explore
+    world: TabularMDP
+    updates: Int[np.ndarray, " record"]
+    """The updates that were recorded."""
+    metrics: Metrics
+    """NumPy arrays [seed, record]."""
+    team: TabularSoftmax
+    """With leading seed and agent axes."""
+    summary: dict[str, Any]
+    """What `summary.json` holds."""
+
+    @property
+    def steps(self) -> Int[np.ndarray, " record"]:
+        """The environment steps of one seed's team up to each record."""
+        return self.updates.astype(np.int64) * steps_per_update(self.config, self.world)
+
+    def team_of(self, seed: int) -> TabularSoftmax:
+        """The team that was trained with one of the seeds."""
+        row = self.config.seeds.index(seed)
+        return jax.tree.map(lambda leaf: leaf[row], self.team)
+
+
+def steps_per_update(config: Explore, world: TabularMDP) -> int:
+    """The environment steps that the team of one seed takes for one update: B m K T."""
+    return config.batch_size * config.agents * config.trajectories * world.horizon
+
+
+def final_values(updates: Int[np.ndarray, " record"], metrics: Metrics) -> dict[str, Float[np.ndarray, " seed"]]:
+    """Each metric of each seed, averaged over the last 1% of the updates."""
+    is_last = updates >= last_percent(int(updates[-1]))
+    return {name: values[:, is_last].mean(axis=1, dtype=np.float64) for name, values in metrics._asdict().items()}
+
+
+def check_destination(path: Path, force: bool) -> None:
+    """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            if not (path / _CONFIG).is_file():
+                raise ValueError(f"{path} is not empty and holds no run: choose another directory")
+            if not force:
+                raise ValueError(f"{path} already holds a run: choose another directory, or replace it with --force")
+        elif path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file, not a directory")
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        with tempfile.TemporaryDirectory(dir=parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def save(run: Run, path: Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
+    """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
+    check_destination(path, force)
+    path = path.absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        staging.chmod(0o777 & ~_umask())
+        try:
+            _write(run, staging, figures or {})
+            _replace(path, staging)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def load(path: str | Path) -> Run:
+    """Reads back what `save` has written."""
+    path = Path(path)
+    try:
+        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        if header["format_version"] > FORMAT_VERSION:
+            raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
+        config = Explore(**header["config"])
+        summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
+        updates, metrics = _read_metrics(path / _METRICS, config.seeds)
+        with np.load(path / _WORLD, allow_pickle=False) as arrays:
+            world = TabularMDP(
+                **{
+                    field.name: int(arrays["horizon"]) if field.name == "horizon" else jnp.asarray(arrays[field.name])
+                    for field in dataclasses.fields(TabularMDP)
+                    if field.name in arrays
+                },
+                **({} if "positions" in arrays else {"positions": None}),
+            )
+        with np.load(path / _POLICIES, allow_pickle=False) as arrays:
+            team = TabularSoftmax(jnp.asarray(arrays["logits"]), bool(arrays["is_time_dependent"]))
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a run that can be read: {error}") from None
+    return Run(config, world, updates, metrics, team, summary)
+
+
+def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
+    header = {
+        "format_version": FORMAT_VERSION,
+        "farflung": run.summary["farflung"],
+        "config": dataclasses.asdict(run.config),
+    }
+    (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+    (directory / _SUMMARY).write_text(json.dumps(run.summary, indent=2) + "\n", encoding="utf-8")
+    _write_metrics(run, directory / _METRICS)
+    world = {field.name: getattr(run.world, field.name) for field in dataclasses.fields(run.world)}
+    np.savez_compressed(directory / _WORLD, **{name: np.asarray(value) for name, value in world.items() if value is not None})
+    np.savez_compressed(
+        directory / _POLICIES, logits=np.asarray(run.team.logits), is_time_dependent=np.asarray(run.team.is_time_dependent)
+    )
+    for name, figure in figures.items():
+        figure.savefig(directory / f"{name}.png", dpi=150)
+        figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+
+
+def _write_metrics(run: Run, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["seed", "update", "steps", *Metrics._fields])
+        for row, seed in enumerate(run.config.seeds):
+            columns = [values[row].tolist() for values in run.metrics]
+            writer.writerows(
+                [seed, update, steps, *values]
+                for update, steps, *values in zip(run.updates.tolist(), run.steps.tolist(), *columns, strict=True)
+            )
+
+
+def _read_metrics(path: Path, seeds: tuple[int, ...]) -> tuple[Int[np.ndarray, " record"], Metrics]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    expected = ["seed", "update", "steps", *Metrics._fields]
+    if not lines or lines[0].split(",") != expected:
+        raise ValueError(f"{path.name} has other columns than {', '.join(expected)}")
+    table = np.loadtxt(io.StringIO("\n".join(lines[1:])), delimiter=",", ndmin=2)
+    if table.shape[1] != len(expected) or len(table) % len(seeds):
+        raise ValueError(f"{path.name} is not complete")
+    by_seed = table.reshape(len(seeds), -1, len(expected))
+    return by_seed[0, :, 1].astype(np.int64), Metrics(*np.moveaxis(by_seed[..., 3:], -1, 0).astype(np.float32))
+
+
+def _replace(path: Path, staging: Path) -> None:
+    if not path.exists():
+        staging.rename(path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-replaced-", dir=path.parent))
+    path.rename(old / path.name)
+    try:
+        staging.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            (old / path.name).rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
