@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments.tabular import TabularMDP
-from farflung.tables import flat, inverse_cdf, lookup
+from farflung.tables import cumulative_sum, flat, inverse_cdf, log_softmax, lookup
 
 
 class TabularSoftmax(eqx.Module):
@@ -26,11 +25,11 @@ class TabularSoftmax(eqx.Module):
 
     @property
     def probabilities(self) -> Float[Array, "*axes state action"]:
-        return jax.nn.softmax(self.logits, axis=-1)
+        return jnp.exp(log_softmax(self.logits))
 
     def sampler(self) -> Callable[[Float[Array, " 1"], Int[Array, ""], Int[Array, ""]], Int[Array, ""]]:
         """A function of noise, time and state that picks an action; what all steps share is computed once."""
-        cumulative = flat(jnp.cumsum(self.probabilities, axis=-1))
+        cumulative = flat(cumulative_sum(self.probabilities))
 
         def sample(noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
             return inverse_cdf(cumulative, self._row(time, state), self.num_actions, noise[0])
@@ -40,12 +39,12 @@ class TabularSoftmax(eqx.Module):
     def log_probability(
         self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
     ) -> Float[Array, "*batch time"]:
-        table = flat(jax.nn.log_softmax(self.logits, axis=-1))
+        table = flat(log_softmax(self.logits))
         return lookup(table, self._row(jnp.arange(states.shape[-1]), states) * self.num_actions + actions)
 
     def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
         """The entropy of the action distribution in each of the states, in nats."""
-        log_probabilities = jax.nn.log_softmax(self.logits, axis=-1)
+        log_probabilities = log_softmax(self.logits)
         table = flat(-jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1))
         return lookup(table, self._row(jnp.arange(states.shape[-1]), states))
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments import Environment
 from farflung.policies import TabularSoftmax
+from farflung.tables import runs_on_cpu
 
 
 class Trajectories(NamedTuple):
@@ -28,12 +29,13 @@ def rollout(
     copies = (batch_size, num_agents, num_trajectories)
     num_reset, num_act = environment.num_reset_uniforms, team.num_uniforms
     num_step = num_act + environment.num_step_uniforms
-    noise = uniforms(key, (num_reset + environment.horizon * num_step, *copies))
-    reset_noise = noise[:num_reset]
-    step_noise = noise[num_reset:].reshape(environment.horizon, num_step, *copies)
+    num_steps = num_step * environment.horizon
+    noise = uniforms(key, (num_steps + num_reset, *copies))
+    step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
+    reset_noise = noise[num_steps:]
 
     def play(
-        policy: TabularSoftmax, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "time step"]
+        policy: TabularSoftmax, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]
     ) -> tuple[Int[Array, " times"], Int[Array, " time"]]:
         act = policy.sampler()
 
@@ -44,7 +46,7 @@ def rollout(
 
         first = environment.reset(reset_noise)
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
-        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise), unroll=_unrolled_steps())
+        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
         return jnp.append(states, last), actions
 
     play_trajectories = jax.vmap(play, (None, -1, -1))
@@ -64,4 +66,4 @@ def uniforms(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
 
 def _unrolled_steps() -> int:
     # On a GPU each step of a loop costs a kernel launch, longer than the step itself; on a CPU the smaller loop is faster.
-    return 1 if jax.default_backend() == "cpu" else 16
+    return 1 if runs_on_cpu() else 16

@@ -22,10 +22,11 @@ _RECORDS_PER_CHUNK = 64
 
 
 class Algorithm(Protocol):
-    """A way to train a team: hashable settings with two pure functions."""
+    """A way to train a team: hashable settings with pure functions, whose state holds the `team`."""
 
     def init(self, key: PRNGKeyArray, environment: TabularMDP) -> Any: ...
-    def step(self, key: PRNGKeyArray, environment: TabularMDP, state: Any) -> tuple[Any, Trajectories]: ...
+    def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: Any) -> Trajectories: ...
+    def learn(self, environment: TabularMDP, state: Any, trajectories: Trajectories) -> Any: ...
     def __hash__(self) -> int: ...
 
 
@@ -59,7 +60,7 @@ def train(
     num_padding = -len(seeds) % len(devices)
     padded_seeds = np.array([*seeds, *[seeds[-1]] * num_padding], np.uint32)
     environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
-    keys, carry = _begin(algorithm, mesh, environment, padded_seeds)
+    keys, state = _begin(algorithm, mesh, environment, padded_seeds)
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
@@ -71,16 +72,17 @@ def train(
 
     while update < num_updates:
         started = time.perf_counter()
-        limit = update + updates_per_chunk
-        recorded = stops[(stops > update) & (stops <= limit)][:_RECORDS_PER_CHUNK]
-        end = int(recorded[-1]) if len(recorded) else min(limit, num_updates)
-        gaps = np.zeros(_RECORDS_PER_CHUNK, np.int32)
-        gaps[: max(1, len(recorded))] = np.diff(recorded, prepend=update) if len(recorded) else end - update
-        carry, metrics = _advance(algorithm, mesh, environment, keys, carry, update, gaps, max(1, len(recorded)))
+        end = min(update + updates_per_chunk, num_updates)
+        recorded = stops[(stops > update) & (stops <= end)]
+        if len(recorded) > _RECORDS_PER_CHUNK:
+            recorded = recorded[:_RECORDS_PER_CHUNK]
+            end = int(recorded[-1])
+        padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
+        state, metrics = _advance(algorithm, mesh, environment, keys, state, update, end, padded, len(recorded))
         # What came before is waited for and handed out while the devices work on this chunk.
         if pending is not None:
             yield progress(*pending)
-        pending, update = (end, recorded, carry.state.team, metrics), end
+        pending, update = (end, recorded, state.team, metrics), end
         if updates_per_chunk == 0:
             jax.block_until_ready(metrics)
         is_short = time.perf_counter() - started < _SECONDS_PER_CHUNK
@@ -92,7 +94,7 @@ def train(
 def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
     """The updates whose batch is measured: the first, every `log_every`-th, and all of the last 1%, which make up final values."""
     if log_every is None:
-        log_every = max(10, num_updates // 500)
+        log_every = max(20, num_updates // 500)
     first_of_last = last_percent(num_updates)
     return sorted({1, *range(log_every, num_updates + 1, log_every), *range(first_of_last, num_updates + 1)})
 
@@ -102,21 +104,14 @@ def last_percent(num_updates: int) -> int:
     return num_updates - max(1, num_updates // 100) + 1
 
 
-class _Carry(NamedTuple):
-    state: Any
-    trajectories: Trajectories
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _begin(
     algorithm: Algorithm, mesh: Mesh, environment: TabularMDP, seeds: Int[Array, " seed"]
-) -> tuple[PRNGKeyArray, _Carry]:
-    def begin(environment: TabularMDP, seeds: Array) -> tuple[Array, _Carry]:
+) -> tuple[PRNGKeyArray, Any]:
+    def begin(environment: TabularMDP, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-        state = jax.vmap(algorithm.init, (0, None))(init_keys, environment)
-        _, trajectories = jax.eval_shape(jax.vmap(algorithm.step, (0, None, 0)), init_keys, environment, state)
-        return train_keys, _Carry(state, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), trajectories))
+        return train_keys, jax.vmap(algorithm.init, (0, None))(init_keys, environment)
 
     return _over_seeds(begin, mesh, num_shared=1)(environment, seeds)
 
@@ -127,38 +122,45 @@ def _advance(
     mesh: Mesh,
     environment: TabularMDP,
     keys: PRNGKeyArray,
-    carry: _Carry,
-    first_update: int,
-    gaps: Int[Array, " record"],
+    state: Any,
+    first: int,
+    last: int,
+    recorded: Int[Array, " record"],
     num_records: int,
-) -> tuple[_Carry, Metrics]:
-    """Runs `gaps[i]` updates and measures the last one's batch, for each i: all updates are one piece of compiled code."""
+) -> tuple[Any, Metrics]:
+    """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
+
+    All updates are one piece of compiled code, whatever is recorded, so that recording changes nothing. The batch of a recorded
+    update is sampled once more for that, with the same key.
+    """
 
     def advance(
-        environment: TabularMDP, first_update: Array, gaps: Array, num_records: Array, keys: Array, carry: _Carry
-    ) -> tuple[_Carry, Metrics]:
-        def update(index: Array, carry: _Carry) -> _Carry:
-            def step(key: PRNGKeyArray, state: Any) -> tuple[Any, Trajectories]:
-                return algorithm.step(jr.fold_in(key, index), environment, state)
+        environment: TabularMDP, first: Array, last: Array, recorded: Array, num_records: Array, keys: Array, state: Any
+    ) -> tuple[Any, Metrics]:
+        def sample(index: Array, state: Any) -> Trajectories:
+            return jax.vmap(lambda key, state: algorithm.sample(jr.fold_in(key, index), environment, state))(keys, state)
 
-            return _Carry(*jax.vmap(step)(keys, carry.state))
+        def update(index: Array, state: Any) -> Any:
+            return jax.vmap(algorithm.learn, (None, 0, 0))(environment, state, sample(index, state))
 
-        def measured(carry: _Carry) -> Metrics:
-            return jax.vmap(measure, (0, 0, None))(carry.state.team, carry.trajectories, environment.num_states)
+        def measured(index: Array, state: Any) -> Metrics:
+            return jax.vmap(measure, (0, 0, None))(state.team, sample(index, state), environment.num_states)
 
-        def record(index: Array, loop: tuple[Array, _Carry, Metrics]) -> tuple[Array, _Carry, Metrics]:
-            first, carry, metrics = loop
-            last = first + gaps[index]
-            carry = jax.lax.fori_loop(first, last, update, carry)
-            return last, carry, jax.tree.map(lambda column, value: column.at[:, index].set(value), metrics, measured(carry))
+        def record(row: Array, carry: tuple[Array, Any, Metrics]) -> tuple[Array, Any, Metrics]:
+            done, state, table = carry
+            index = jnp.where(row < num_records, recorded[row] - 1, last)
+            state = jax.lax.fori_loop(done, index, update, state)
+            table = jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, state))
+            return index, state, table
 
-        columns = jax.eval_shape(measured, carry)
-        empty = jax.tree.map(lambda value: jnp.zeros((*value.shape, _RECORDS_PER_CHUNK), value.dtype), columns)
-        _, carry, metrics = jax.lax.fori_loop(0, num_records, record, (first_update, carry, empty))
-        return carry, metrics
+        rows = jax.eval_shape(measured, first, state)
+        table = jax.tree.map(lambda value: jnp.zeros((*value.shape, _RECORDS_PER_CHUNK + 1), value.dtype), rows)
+        # One round for each record, and one more that runs what is left; what that round measures is ignored.
+        _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
+        return state, table
 
-    mapped = _over_seeds(advance, mesh, num_shared=4)
-    return mapped(environment, first_update, gaps, num_records, keys, carry)
+    mapped = _over_seeds(advance, mesh, num_shared=5)
+    return mapped(environment, first, last, recorded, num_records, keys, state)
 
 
 def _over_seeds(function: Any, mesh: Mesh, num_shared: int) -> Any:

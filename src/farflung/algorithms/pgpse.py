@@ -24,7 +24,7 @@ class PGPSEState(NamedTuple):
 class PGPSE:
     """Gradient ascent on the expected entropy of the states that the team visits together.
 
-    The settings are hashable and the world is an argument of both functions, so that worlds of equal shape share one
+    The settings are hashable and the world is an argument of the functions, so that worlds of equal shape share one
     compilation. The paper's single agent is `num_agents=1` with as many trajectories as the team has agents.
     """
 
@@ -41,13 +41,15 @@ class PGPSE:
         team = softmax_team(key, environment, self.num_agents, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._gradient_transformation().init(team))
 
-    def step(self, key: PRNGKeyArray, environment: TabularMDP, state: PGPSEState) -> tuple[PGPSEState, Trajectories]:
-        """One update, and the trajectories that it was computed from."""
-        trajectories = rollout(key, state.team, environment, self.batch_size, self.num_trajectories)
-        gradient = self.gradient(environment, state.team, trajectories)
-        descent = jax.tree.map(jnp.negative, gradient)
+    def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: PGPSEState) -> Trajectories:
+        """The batch of trajectories that an update learns from."""
+        return rollout(key, state.team, environment, self.batch_size, self.num_trajectories)
+
+    def learn(self, environment: TabularMDP, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
+        """One step of the optimiser uphill."""
+        descent = jax.tree.map(jnp.negative, self.gradient(environment, state.team, trajectories))
         updates, optimizer_state = self._gradient_transformation().update(descent, state.optimizer_state, state.team)
-        return PGPSEState(optax.apply_updates(state.team, updates), optimizer_state), trajectories
+        return PGPSEState(optax.apply_updates(state.team, updates), optimizer_state)
 
     def gradient(self, environment: TabularMDP, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i, with the credit's weights w."""
