@@ -1,6 +1,8 @@
 """Policies of one agent; a team is the same pytree with a leading agent axis."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments.tabular import TabularMDP
-from farflung.tables import cumulative_sum, flat, inverse_cdf, log_softmax, lookup
+from farflung.tables import cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
 
 
 class TabularSoftmax(eqx.Module):
@@ -36,11 +38,16 @@ class TabularSoftmax(eqx.Module):
 
         return sample
 
-    def log_probability(
-        self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
-    ) -> Float[Array, "*batch time"]:
-        table = flat(log_softmax(self.logits))
-        return lookup(table, self._row(jnp.arange(states.shape[-1]), states) * self.num_actions + actions)
+    def score(
+        self,
+        states: Int[Array, "*batch time"],
+        actions: Int[Array, "*batch time"],
+        weights: Float[Array, "*#batch #time"],
+    ) -> Self:
+        r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: where an action weighs W in a state, $W_a - \pi(a) \sum_b W_b$."""
+        entry = self._row(jnp.arange(states.shape[-1]), states) * self.num_actions + actions
+        weight = sum_by_index(entry, weights, self.logits.size).reshape(self.logits.shape)
+        return dataclasses.replace(self, logits=weight - self.probabilities * ordered_sum(weight)[..., None])
 
     def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
         """The entropy of the action distribution in each of the states, in nats."""

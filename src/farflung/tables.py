@@ -36,6 +36,7 @@ def _scatter_add(num_rows: int) -> Callable[[Array, Array], Array]:
         if not runs_on_cpu():
             # Rollouts leave time, the last axis, outermost in a GPU's memory: taken first, nothing has to be transposed.
             index, values = (jnp.moveaxis(array, -1, 0) for array in (index, values))
+        values = jnp.broadcast_to(values, index.shape)
         return jnp.zeros(num_rows, values.dtype).at[index].add(values, mode="promise_in_bounds")
 
     @scatter_add.def_vmap
@@ -43,7 +44,7 @@ def _scatter_add(num_rows: int) -> Callable[[Array, Array], Array]:
         if size * num_rows > _LARGEST_INDEX:
             return jax.vmap(scatter_add.fun, [0 if batched else None for batched in in_batched])(index, values), True
         index = _offset(size, in_batched[0], index, num_rows)
-        values = values if in_batched[1] else jnp.broadcast_to(values, (size, *values.shape))
+        values = values if in_batched[1] else values[None]
         return _scatter_add(size * num_rows)(index, values).reshape(size, num_rows), True
 
     return scatter_add
@@ -55,48 +56,37 @@ def _offset(size: int, is_batched: bool, index: Array, num_rows: int) -> Array:
     return index + first_row.reshape(size, *(1,) * (index.ndim - 1))
 
 
-@jax.custom_vjp
 def lookup(table: Shaped[Array, " row"], index: Int[Array, "*shape"]) -> Shaped[Array, "*shape"]:
     """The table's entries at `index`, which must lie within the table."""
     return _gather(table, index)
 
 
-def _lookup_forward(table: Array, index: Array) -> tuple[Array, tuple[Array, int]]:
-    return _gather(table, index), (index, table.shape[0])
-
-
-def _lookup_backward(residuals: tuple[Array, int], cotangents: Array) -> tuple[Array, None]:
-    index, num_rows = residuals
-    return sum_by_index(index, cotangents, num_rows), None
-
-
-lookup.defvjp(_lookup_forward, _lookup_backward)
-
-
 def count_by_index(index: Int[Array, "*shape"], num_rows: int) -> Int[Array, " {num_rows}"]:
     """How often each row occurs in `index`."""
-    return _scatter_add(num_rows)(index, jnp.ones(index.shape, jnp.int32))
+    return _scatter_add(num_rows)(index, jnp.ones((1,) * index.ndim, jnp.int32))
 
 
 def sum_by_index(
-    index: Int[Array, "*shape"], values: Float[Array, "*shape"], num_rows: int
+    index: Int[Array, "*shape"], values: Float[Array, "*#shape"], num_rows: int
 ) -> Float[Array, " {num_rows}"]:
     """The sum of the values at each row.
 
     A GPU adds in no fixed order, and floating-point sums depend on the order; integer sums don't. So the values are added as
-    fixed-point numbers whose unit is at most $2^{-17}$ of the largest value, which is finer than what float32 keeps of such a sum.
+    fixed-point numbers whose unit is at most $2^{-16}$ of the largest value, which is finer than what float32 keeps of a sum of
+    so many.
     """
-    headroom = 30 - int(values.size).bit_length()
+    headroom = 30 - int(index.size).bit_length()
     num_limbs = 1 if headroom >= 16 else 2
     largest = jnp.max(jnp.abs(values))
     _, exponent = jnp.frexp(largest)
-    unit = jnp.ldexp(jnp.float32(1), jnp.maximum(exponent, -80) - headroom)
+    scale = headroom - jnp.maximum(exponent, -80)
     total = largest * 0  # NaN and infinity have no fixed-point form; this carries them over.
     for _ in range(num_limbs):
-        digits = jnp.round(values / unit)
+        digits = jnp.round(values * jnp.ldexp(jnp.float32(1), scale))
+        unit = jnp.ldexp(jnp.float32(1), -scale)
         total += _scatter_add(num_rows)(index, digits.astype(jnp.int32)).astype(jnp.float32) * unit
         values = values - digits * unit
-        unit = unit * jnp.float32(2.0**-headroom)
+        scale = scale + headroom
     return total
 
 
@@ -119,12 +109,15 @@ def log_softmax(logits: Float[Array, "*axes outcome"]) -> Float[Array, "*axes ou
     Sums over few outcomes are chains of additions here and below: how XLA splits up a reduction, and so its last bits, depends on
     what else is computed beside it.
     """
-    if logits.shape[-1] > _MOST_UNROLLED:
-        return jax.nn.log_softmax(logits, axis=-1)
-    columns = _columns(logits)
-    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, columns))
-    log_total = largest + jnp.log(functools.reduce(jnp.add, [jnp.exp(column - largest) for column in columns]))
-    return jnp.stack([column - log_total for column in columns], axis=-1)
+    largest = jnp.max(logits, axis=-1, keepdims=True)
+    shifted = logits - largest
+    return shifted - jnp.log(ordered_sum(jnp.exp(shifted)))[..., None]
+
+
+def ordered_sum(values: Float[Array, "*axes outcome"]) -> Float[Array, "*axes"]:
+    if values.shape[-1] > _MOST_UNROLLED:
+        return jnp.sum(values, axis=-1)
+    return functools.reduce(jnp.add, _columns(values))
 
 
 def cumulative_sum(probabilities: Float[Array, "*axes outcome"]) -> Float[Array, "*axes outcome"]:

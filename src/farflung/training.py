@@ -94,7 +94,7 @@ def train(
 def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
     """The updates whose batch is measured: the first, every `log_every`-th, and all of the last 1%, which make up final values."""
     if log_every is None:
-        log_every = max(20, num_updates // 500)
+        log_every = max(20, num_updates // 200)
     first_of_last = last_percent(num_updates)
     return sorted({1, *range(log_every, num_updates + 1, log_every), *range(first_of_last, num_updates + 1)})
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from farflung.credit import CREDITS
 from farflung.entropy import plug_in
@@ -54,13 +54,10 @@ class PGPSE:
     def gradient(self, environment: TabularMDP, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i, with the credit's weights w."""
         states, actions = trajectories
-        weights = CREDITS[self.credit](plug_in(environment.num_states), states)
-
-        def surrogate(team: TabularSoftmax) -> Float[Array, ""]:
-            log_probability = jax.vmap(TabularSoftmax.log_probability, (0, 1, 1), 1)(team, states[..., :-1], actions)
-            return jnp.sum(weights * log_probability) / states.shape[0]
-
-        return jax.grad(surrogate)(team)
+        batch_size, num_agents = states.shape[:2]
+        weights = CREDITS[self.credit](plug_in(environment.num_states), states) / batch_size
+        by_agent = jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
+        return jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(team, states[..., :-1], actions, by_agent)
 
     def _gradient_transformation(self) -> optax.GradientTransformation:
         schedule = optax.exponential_decay(self.learning_rate, transition_steps=1, decay_rate=self.decay)
