@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from farflung.experiments.explore import explore
     from farflung.metrics import Metrics, measure
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
-    from farflung.rollout import Trajectories, rollout
-    from farflung.runs import Run
-    from farflung.runs import load as load_run
-    from farflung.runs import save as save_run
+    from farflung.rollout import Trajectories, play
+    from farflung.runs import Run, load_run, save_run
     from farflung.training import train
 
 __all__ = [
@@ -47,8 +45,8 @@ __all__ = [
     "load_run",
     "make_world",
     "measure",
+    "play",
     "plug_in",
-    "rollout",
     "save_run",
     "shannon",
     "softmax_team",
@@ -75,7 +73,7 @@ _MODULES = {
     "experiments.explore": ("explore",),
     "metrics": ("Metrics", "measure"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
-    "rollout": ("Trajectories", "rollout"),
+    "rollout": ("Trajectories", "play"),
     "runs": ("Run", "load_run", "save_run"),
     "training": ("train",),
 }

@@ -72,22 +72,27 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
 
 
 def _one_line(boxed: str) -> str:
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", boxed)
-    sections = [" ".join(section.split()) for section in re.split(r"│ ─+ │", re.sub(r"^[╭╰].*$", "", plain, flags=re.M))]
-    texts = [re.sub(r"\s*│\s*", " ", section).strip() for section in sections]
-    message = re.sub(r"^Error parsing \S*(config|output): ", "", texts[0])
-    for text in texts[1:]:
-        if match := re.match(r"(Perhaps you meant:|Available subcommands:) (.*)", text):
-            message += f" (did you mean {match[2].split()[0]}?)" if match[1].startswith("Perhaps") else f" ({text})"
+    """The gist of one of tyro's messages: what is wrong, and what was perhaps meant."""
+    sections = [""]
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", boxed).splitlines():
+        text = line.strip(" │")
+        if re.fullmatch("[─-]{5,}", text):
+            sections.append("")
+        elif not text.startswith(("╭", "╰")):
+            sections[-1] = f"{sections[-1]} {text}".strip()
+    has_title = "╭" not in boxed and len(sections) > 1
+    message, *rest = sections[has_title:]
+    message = re.sub(r"^Error parsing \S*(config|output): ", "", message).replace("'config.world'", "WORLD")
+    for section in rest:
+        if match := re.match(r"Perhaps you meant: (\S+)", section):
+            message += f" (did you mean {match[1]}?)"
+        elif section.startswith("Available subcommands"):
+            message += f" ({section})"
     return message
 
 
 def _explore(config: Explore, output: Output) -> Callable[[], int]:
-    """Train a team of agents to visit, together, as many different states as evenly as possible.
-
-    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of a
-    Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
-    """
+    """Train a team of agents to visit, together, as many different states as evenly as possible."""
 
     def run() -> int:
         check_world(config.world)
@@ -99,7 +104,7 @@ def _explore(config: Explore, output: Output) -> Callable[[], int]:
         with _progress_bar(config, output.quiet) as on_progress:
             result = explore(**settings, out=out, force=output.force, on_progress=on_progress)
         if not output.quiet:
-            _print_table(result, out, sys.stderr if output.json else sys.stdout)
+            _print_table(result, out, is_on_stderr=output.json)
         if output.json:
             print(json.dumps(result.summary))
         return 130 if result.summary["is_interrupted"] else 0
@@ -152,7 +157,7 @@ def _progress_bar(config: Explore, is_quiet: bool) -> "Iterator[Callable[[Status
         yield show
 
 
-def _print_table(run: "Run", out: Path, file: io.TextIOBase) -> None:
+def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     import numpy as np  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -171,7 +176,7 @@ def _print_table(run: "Run", out: Path, file: io.TextIOBase) -> None:
         mean, half_width = mean_and_interval(np.asarray(values))
         interval = "" if half_width is None else f"± {half_width:.4f}"
         table.add_row(name.replace("_", " "), f"{mean:.4f}", interval, f"{summary['random'][name]:.4f}")
-    console = Console(file=file)
+    console = Console(stderr=is_on_stderr)
     console.print(table)
     console.print(
         f"{summary['updates']:,} updates, {summary['environment_steps']:,} steps in {summary['seconds']:.1f} s "

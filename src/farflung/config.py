@@ -32,7 +32,8 @@ class Explore:
     of a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
     """
 
-    world: tyro.conf.Positional[str]
+    world: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
+    """The name of a world, the path of a map, or a Gymnasium id."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1

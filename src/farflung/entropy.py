@@ -58,7 +58,7 @@ def decompose(distributions: Float[Array, "agent state"]) -> tuple[Float[Array, 
 
     $\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (section 4 of the paper).
     """
-    mixture = jnp.mean(distributions, axis=0)
+    mixture = jnp.mean(distributions, axis=0, keepdims=True)
     log_ratio = jnp.log(jnp.where(distributions > 0, distributions, 1.0)) - jnp.log(jnp.where(mixture > 0, mixture, 1.0))
     diversity = jnp.mean(jnp.sum(jnp.where(distributions > 0, distributions * log_ratio, 0.0), axis=-1))
     return jnp.mean(shannon(distributions)), diversity

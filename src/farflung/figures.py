@@ -40,10 +40,10 @@ def mean_and_interval(
     values: Float[np.ndarray, "seed *axes"],
 ) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"] | None]:
     """The mean over the seeds and the half-width of its 95% confidence interval (Student's t); None with a single seed."""
-    mean = values.mean(axis=0, dtype=np.float64)
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     if len(values) < 2:
         return mean, None
-    return mean, stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0)
+    return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
 
 
 def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:

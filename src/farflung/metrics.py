@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from farflung.entropy import decompose, entropy_of_counts, shannon
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
-from farflung.rollout import Trajectories, rollout
+from farflung.rollout import Trajectories, play
 from farflung.tables import count_by_index
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
@@ -61,5 +61,5 @@ def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent st
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
         return jax.jit(jax.vmap(TabularMDP.occupancy, (None, 0)))(world, team.probabilities)
     num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
-    states = jax.jit(rollout, static_argnums=(3, 4))(jr.key(0), team, world, 1, num_trajectories).states[0]
+    states = jax.jit(play, static_argnums=(3, 4))(jr.key(0), team, world, 1, num_trajectories).states[0]
     return jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size

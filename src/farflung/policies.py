@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments.tabular import TabularMDP
+from farflung.noise import uniforms
 from farflung.tables import cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
 
 
@@ -43,9 +43,9 @@ class TabularSoftmax(eqx.Module):
         states: Int[Array, "*batch time"],
         actions: Int[Array, "*batch time"],
         weights: Float[Array, "*#batch #time"],
-    ) -> Self:
+    ) -> "TabularSoftmax":
         r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: where an action weighs W in a state, $W_a - \pi(a) \sum_b W_b$."""
-        entry = self._row(jnp.arange(states.shape[-1]), states) * self.num_actions + actions
+        entry = self._row(_times(states), states) * self.num_actions + actions
         weight = sum_by_index(entry, weights, self.logits.size).reshape(self.logits.shape)
         return dataclasses.replace(self, logits=weight - self.probabilities * ordered_sum(weight)[..., None])
 
@@ -53,19 +53,22 @@ class TabularSoftmax(eqx.Module):
         """The entropy of the action distribution in each of the states, in nats."""
         log_probabilities = log_softmax(self.logits)
         table = flat(-jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1))
-        return lookup(table, self._row(jnp.arange(states.shape[-1]), states))
+        return lookup(table, self._row(_times(states), states))
 
-    def _row(self, time: Int[Array, "*#batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+    def _row(self, time: Int[Array, "*batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return time * self.logits.shape[-2] + state if self.is_time_dependent else state
+
+
+def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
+    return jax.lax.broadcasted_iota(jnp.int32, states.shape, states.ndim - 1)
 
 
 def softmax_team(
     key: PRNGKeyArray, environment: TabularMDP, num_agents: int, *, is_time_dependent: bool = False
 ) -> TabularSoftmax:
     """A team whose logits are drawn uniformly from (-1, 1), as the paper's are."""
-    return TabularSoftmax(
-        jr.uniform(key, _team_shape(environment, num_agents, is_time_dependent), minval=-1.0, maxval=1.0), is_time_dependent
-    )
+    logits = 2 * uniforms(key, _team_shape(environment, num_agents, is_time_dependent)) - 1
+    return TabularSoftmax(logits, is_time_dependent)
 
 
 def uniform_team(environment: TabularMDP, num_agents: int) -> TabularSoftmax:

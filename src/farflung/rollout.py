@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
-from jax.extend.random import threefry_2x32
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments import Environment
+from farflung.noise import uniforms
 from farflung.policies import TabularSoftmax
 from farflung.tables import runs_on_cpu
 
@@ -21,7 +19,7 @@ class Trajectories(NamedTuple):
     actions: Int[Array, "batch agent trajectory time"]
 
 
-def rollout(
+def play(
     key: PRNGKeyArray, team: TabularSoftmax, environment: Environment, batch_size: int, num_trajectories: int
 ) -> Trajectories:
     """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
@@ -34,7 +32,7 @@ def rollout(
     step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
     reset_noise = noise[num_steps:]
 
-    def play(
+    def play_one(
         policy: TabularSoftmax, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]
     ) -> tuple[Int[Array, " times"], Int[Array, " time"]]:
         act = policy.sampler()
@@ -49,19 +47,10 @@ def rollout(
         last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
         return jnp.append(states, last), actions
 
-    play_trajectories = jax.vmap(play, (None, -1, -1))
+    play_trajectories = jax.vmap(play_one, (None, -1, -1))
     play_agents = jax.vmap(play_trajectories, (0, -2, -2))
     play_batch = jax.vmap(play_agents, (None, -3, -3))
     return Trajectories(*play_batch(team, reset_noise, step_noise))
-
-
-def uniforms(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Uniform numbers in [0, 1), multiples of $2^{-24}$.
-
-    `jax.random.uniform` spends a whole Threefry block on each number; half a block makes training on a CPU almost twice as fast.
-    """
-    bits = threefry_2x32(jr.key_data(key), jnp.arange(int(np.prod(shape)), dtype=jnp.uint32))
-    return (bits >> 8).astype(jnp.float32).reshape(shape) * jnp.float32(2.0**-24)
 
 
 def _unrolled_steps() -> int:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ def check_destination(path: Path, force: bool) -> None:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def save(run: Run, path: Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
+def save_run(run: Run, path: Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
     check_destination(path, force)
     path = path.absolute()
@@ -100,17 +101,17 @@ def save(run: Run, path: Path, *, force: bool = False, figures: Mapping[str, Fig
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def load(path: str | Path) -> Run:
-    """Reads back what `save` has written."""
+def load_run(path: str | Path) -> Run:
+    """Reads back what `save_run` has written."""
     path = Path(path)
     try:
         header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
         if header["format_version"] > FORMAT_VERSION:
             raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
-        config = Explore(**header["config"])
+        config = Explore(**{**header["config"], "seeds": tuple(header["config"]["seeds"])})
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        with np.load(path / _WORLD, allow_pickle=False) as arrays:
+        with (path / _WORLD).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             world = TabularMDP(
                 **{
                     field.name: int(arrays["horizon"]) if field.name == "horizon" else jnp.asarray(arrays[field.name])
@@ -119,11 +120,11 @@ def load(path: str | Path) -> Run:
                 },
                 **({} if "positions" in arrays else {"positions": None}),
             )
-        with np.load(path / _POLICIES, allow_pickle=False) as arrays:
+        with (path / _POLICIES).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             team = TabularSoftmax(jnp.asarray(arrays["logits"]), bool(arrays["is_time_dependent"]))
     except FileNotFoundError as error:
         raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
     return Run(config, world, updates, metrics, team, summary)
 

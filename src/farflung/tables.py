@@ -91,7 +91,7 @@ def sum_by_index(
 
 
 def inverse_cdf(
-    cumulative: Float[Array, " row*outcome"], row: Int[Array, ""], num_outcomes: int, uniform: Float[Array, ""]
+    cumulative: Float[Array, " entry"], row: Int[Array, ""], num_outcomes: int, uniform: Float[Array, ""]
 ) -> Int[Array, ""]:
     """The outcome that a uniform number in [0, 1) picks from one row of a flat table of cumulative probabilities."""
     first = row * num_outcomes

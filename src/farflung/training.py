@@ -3,14 +3,14 @@
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, UInt
 
 from farflung.environments import TabularMDP
 from farflung.metrics import Metrics, measure
@@ -21,6 +21,7 @@ _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
 
 
+@runtime_checkable
 class Algorithm(Protocol):
     """A way to train a team: hashable settings with pure functions, whose state holds the `team`."""
 
@@ -106,8 +107,8 @@ def last_percent(num_updates: int) -> int:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _begin(
-    algorithm: Algorithm, mesh: Mesh, environment: TabularMDP, seeds: Int[Array, " seed"]
-) -> tuple[PRNGKeyArray, Any]:
+    algorithm: Algorithm, mesh: Mesh, environment: TabularMDP, seeds: UInt[Array, " seed"]
+) -> tuple[Key[Array, " seed"], Any]:
     def begin(environment: TabularMDP, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
@@ -121,12 +122,12 @@ def _advance(
     algorithm: Algorithm,
     mesh: Mesh,
     environment: TabularMDP,
-    keys: PRNGKeyArray,
+    keys: Key[Array, " seed"],
     state: Any,
-    first: int,
-    last: int,
+    first: Int[Array, ""],
+    last: Int[Array, ""],
     recorded: Int[Array, " record"],
-    num_records: int,
+    num_records: Int[Array, ""],
 ) -> tuple[Any, Metrics]:
     """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
 

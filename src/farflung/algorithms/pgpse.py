@@ -12,7 +12,7 @@ from farflung.credit import CREDITS
 from farflung.entropy import plug_in
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax, softmax_team
-from farflung.rollout import Trajectories, rollout
+from farflung.rollout import Trajectories, play
 
 
 class PGPSEState(NamedTuple):
@@ -43,7 +43,7 @@ class PGPSE:
 
     def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: PGPSEState) -> Trajectories:
         """The batch of trajectories that an update learns from."""
-        return rollout(key, state.team, environment, self.batch_size, self.num_trajectories)
+        return play(key, state.team, environment, self.batch_size, self.num_trajectories)
 
     def learn(self, environment: TabularMDP, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
         """One step of the optimiser uphill."""

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
@@ -120,17 +121,26 @@ class TabularMDP(Environment):
 
 
 def tabular_mdp(
-    successors: Int[np.ndarray, "state action successor"],
-    probabilities: Float[np.ndarray, "state action successor"],
-    start_distribution: Float[np.ndarray, " state"],
+    successors: ArrayLike,
+    probabilities: ArrayLike,
+    start_distribution: ArrayLike,
     horizon: int | None = None,
-    rewards: Float[np.ndarray, "state action successor"] | None = None,
-    positions: Int[np.ndarray, "state 2"] | None = None,
+    rewards: ArrayLike | None = None,
+    positions: ArrayLike | None = None,
 ) -> TabularMDP:
     """A `TabularMDP` from successor lists, in which a successor may occur several times or with probability zero.
 
+    >>> chain = tabular_mdp(successors=[[[0, 1]], [[1, 1]]], probabilities=[[[0.5, 0.5]], [[1, 0]]], start_distribution=[1, 0])
+    >>> chain.num_states, chain.num_actions, chain.horizon
+    (2, 1, 1)
+
     Args:
+        successors: whole numbers [state, action, successor].
+        probabilities: of the same shape.
+        start_distribution: [state].
         horizon: actions in an episode; by default as many as the state that is farthest from the start needs.
+        rewards: of the shape of `successors`.
+        positions: row and column of each state, where they lie on a map.
     """
     successors = np.asarray(successors)
     probabilities = np.asarray(probabilities, np.float64)
@@ -162,12 +172,8 @@ def tabular_mdp(
     )
 
 
-def from_kernel(
-    kernel: Float[np.ndarray, "state action next"],
-    start_distribution: Float[np.ndarray, " state"],
-    horizon: int | None = None,
-) -> TabularMDP:
-    """A `TabularMDP` from a dense transition kernel $P(s' \\mid s, a)$."""
+def from_kernel(kernel: ArrayLike, start_distribution: ArrayLike, horizon: int | None = None) -> TabularMDP:
+    r"""A `TabularMDP` from a dense transition kernel $P(s' \mid s, a)$, an array [state, action, next state]."""
     kernel = np.asarray(kernel, np.float64)
     if kernel.ndim != 3 or kernel.shape[0] != kernel.shape[2]:
         raise ValueError(f"a kernel has the shape (states, actions, states), not {kernel.shape}")

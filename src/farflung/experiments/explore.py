@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from farflung.config import Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.metrics import Metrics, measure
 from farflung.policies import uniform_team
-from farflung.rollout import rollout
+from farflung.rollout import play
 from farflung.runs import Run
 from farflung.training import train
 
@@ -66,7 +67,7 @@ def explore(
         runs.check_destination(Path(out), force)
     run = _train(config, environment, on_progress)
     if out is not None:
-        runs.save(run, Path(out), force=force, figures={"figure": figures.explored(run)})
+        runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
 
 
@@ -142,10 +143,10 @@ def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
     """The metrics of a team that acts uniformly at random, over about a million steps."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
+    return _measure_random(world, config.agents, batch_size, config.trajectories)
 
-    @jax.jit
-    def play(world: TabularMDP) -> Metrics:
-        team = uniform_team(world, config.agents)
-        return measure(team, rollout(jr.key(0), team, world, batch_size, config.trajectories), world.num_states)
 
-    return play(world)
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _measure_random(world: TabularMDP, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
+    team = uniform_team(world, num_agents)
+    return measure(team, play(jr.key(0), team, world, batch_size, num_trajectories), world.num_states)

@@ -1,0 +1,10 @@
+import hypothesis
+import jax
+import matplotlib as mpl
+
+# Two devices, so that every test of training is one of sharding too.
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+mpl.use("agg")
+hypothesis.settings.register_profile("farflung", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("farflung")

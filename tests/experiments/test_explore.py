@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from farflung import explore, gridworld, load_run
+from farflung.experiments.explore import random_baseline
+
+QUICK = {"agents": 2, "batch_size": 4, "updates": 40, "seeds": (0, 1)}
+
+
+def test_the_summary_has_the_final_values_of_each_seed(tmp_path):
+    run = explore("maze-det", **QUICK, out=tmp_path / "run")
+    summary = run.summary
+    assert {key: summary[key] for key in ("world", "agents", "updates", "seeds")} == {
+        "world": "maze-det",
+        "agents": 2,
+        "updates": 40,
+        "seeds": [0, 1],
+    }
+    assert summary["environment_steps"] == 40 * 4 * 2 * 10 * 2
+    assert summary["steps_per_second"] > 0
+    for name in ("entropy", "normalized_entropy", "support", "individual_entropy", "diversity", "policy_entropy"):
+        np.testing.assert_allclose(summary["final"][name], getattr(run.metrics, name)[:, -1], rtol=1e-6)
+    assert load_run(tmp_path / "run").summary == summary
+    assert (tmp_path / "run" / "figure.png").stat().st_size > 10_000
+    assert (tmp_path / "run" / "figure.svg").is_file()
+
+
+def test_the_single_agent_plays_as_many_trajectories_as_the_team():
+    run = explore("maze-det", **QUICK, single=True, trajectories=3)
+    assert run.team.logits.shape == (2, 1, 43, 4)
+    np.testing.assert_allclose(run.metrics.diversity, 0, atol=1e-6)
+    assert run.summary["environment_steps"] == 40 * 4 * 6 * 10 * 2
+
+
+def test_nothing_is_written_unless_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    explore("maze-det", **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_world_of_ones_own_can_be_explored(tmp_path):
+    run = explore(gridworld("S...\n....", horizon=5), **QUICK, out=tmp_path / "own")
+    assert load_run(tmp_path / "own").config.world == "custom"
+    assert run.world.num_states == 8
+    with pytest.raises(ValueError, match="part of the world"):
+        explore(run.world, horizon=3)
+
+
+def test_a_bad_destination_is_told_before_the_training(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(ValueError, match="is a file"):
+        explore("maze-det", updates=10**9, out=tmp_path / "taken")
+
+
+def test_progress_is_reported_up_to_the_last_update():
+    seen = []
+    explore("maze-det", **QUICK, on_progress=seen.append)
+    assert (seen[0].update, seen[0].normalized_entropy) == (0, None)
+    assert seen[-1].update == seen[-1].num_updates == 40
+    assert 0 < seen[-1].normalized_entropy < 1
+    assert seen[-1].steps_per_second > 0
+
+
+def test_an_interrupt_saves_what_there_is(tmp_path):
+    def interrupt(status):
+        if status.update >= 100:
+            raise KeyboardInterrupt
+
+    run = explore("maze-det", **{**QUICK, "updates": 10**7}, out=tmp_path / "run", on_progress=interrupt)
+    assert run.summary["is_interrupted"]
+    assert 100 <= run.summary["updates"] < 10**7
+    loaded = load_run(tmp_path / "run")
+    assert 1 <= loaded.updates[-1] <= loaded.summary["updates"]
+    np.testing.assert_array_equal(loaded.team.logits, run.team.logits)
+
+
+def test_an_interrupt_before_the_first_record_is_passed_on(tmp_path):
+    def interrupt(status):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explore("maze-det", **QUICK, out=tmp_path / "run", on_progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_random_baseline_agrees_with_the_papers_figure():
+    # A random policy's dataset of six trajectories in Room-det has about .48 of the largest entropy.
+    run = explore("room-det", agents=6, updates=1, batch_size=1, seeds=(0,))
+    assert float(random_baseline(run.config, run.world).normalized_entropy) == pytest.approx(0.48, abs=0.005)

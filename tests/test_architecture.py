@@ -1,0 +1,71 @@
+"""The house rules that a reader relies on."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import farflung
+
+SOURCE = Path(farflung.__file__).parent
+ORDER = [
+    "config",
+    "tables",
+    "noise",
+    "environments.environment",
+    "environments.tabular",
+    "environments.gridworld",
+    "environments.gymnasium",
+    "environments.named",
+    "environments",
+    "entropy",
+    "policies",
+    "rollout",
+    "credit",
+    "metrics",
+    "algorithms.pgpse",
+    "algorithms",
+    "training",
+    "runs",
+    "figures",
+    "experiments.explore",
+    "experiments",
+    "cli",
+]
+
+
+def modules():
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__").replace("__init__", "")
+        if name:
+            yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_imports_point_one_way():
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "farflung":
+                parent = node.module.removeprefix("farflung").removeprefix(".")
+                imported = [parent] if parent else [alias.name for alias in node.names]
+                for module in imported:
+                    assert ORDER.index(module) < ORDER.index(name), f"{name} imports {module}"
+
+
+def test_only_runs_and_the_command_line_touch_the_disk_or_print():
+    for name, tree in modules():
+        calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        if name not in ("runs", "cli"):
+            assert not calls & {"print", "open"}, name
+
+
+def test_no_file_holds_two_ideas():
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 320, path.name
+        assert path.stem not in {"utils", "common", "helpers", "types"}
+
+
+def test_every_public_name_can_be_imported():
+    for name in farflung.__all__:
+        assert getattr(farflung, name) is not None
+    assert sorted(farflung.__all__) == sorted(farflung._HOME)
+    for module in farflung._MODULES:
+        importlib.import_module(f"farflung.{module}")

@@ -1,0 +1,155 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from farflung import load_run
+from farflung.cli import main
+
+QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0", "1"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)  # the tests' JAX is configured already
+
+
+def test_explore_prints_a_table_and_saves_a_run(tmp_path, capsys):
+    assert main(["explore", "maze-det", *QUICK]) == 0
+    output = capsys.readouterr().out
+    assert "normalized entropy" in output
+    assert "mean of 2 seeds" in output
+    assert "runs/maze-det-2-agents" in output
+    assert load_run(tmp_path / "runs" / "maze-det-2-agents").config.updates == 30
+
+
+def test_a_second_run_gets_a_directory_of_its_own(tmp_path):
+    for _ in range(2):
+        assert main(["explore", "maze-det", *QUICK, "--quiet"]) == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"maze-det-2-agents", "maze-det-2-agents-2"}
+
+
+def test_json_is_the_only_thing_on_stdout(tmp_path, capsys):
+    assert main(["explore", "room-stoc", *QUICK, "--out", "here", "--json"]) == 0
+    captured = capsys.readouterr()
+    summary = json.loads(captured.out)
+    assert summary == json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert len(summary["final"]["entropy"]) == 2
+    assert "normalized entropy" in captured.err
+
+
+def test_quiet_prints_nothing(capsys):
+    assert main(["explore", "room-det", *QUICK, "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_every_option_reaches_the_run(tmp_path):
+    options = "--agents 3 --trajectories 2 --horizon 5 --slip 0.1 --batch-size 2 --updates 4 --learning-rate 0.01 --decay 0.9"
+    more = "--optimizer adam --credit total --policy time-dependent --single --seeds 4 --log-every 2 --out o --quiet"
+    assert main(["explore", "maze-stoc", *options.split(), *more.split()]) == 0
+    run = load_run(tmp_path / "o")
+    config = run.config
+    assert (config.agents, config.trajectories, config.horizon, config.slip, config.batch_size) == (3, 2, 5, 0.1, 2)
+    assert (config.updates, config.learning_rate, config.decay, config.optimizer) == (4, 0.01, 0.9, "adam")
+    assert (config.policy, config.single, config.seeds, config.log_every) == ("time-dependent", True, (4,), 2)
+    assert run.team.logits.shape == (1, 1, 5, 43, 4)
+    assert run.updates.tolist() == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explore"], "Missing from farflung explore"),
+        (["explore", "maze-dt"], "unknown world 'maze-dt' (did you mean 'maze-det'?)"),
+        (["explore", "maze-det", "--agent", "3"], "did you mean --agents?"),
+        (["explore", "maze-det", "--agents", "three"], "invalid literal for int() with base 10: 'three'"),
+        (["explore", "maze-det", "--agents", "0"], "agents must be at least 1, not 0"),
+        (["explore", "maze-det", "--updates", "0"], "updates must be at least 1, not 0"),
+        (["explore", "maze-det", "--slip", "2"], "slip is a probability between 0 and 1, not 2.0"),
+        (["explore", "maze-det", "--optimizer", "sdg"], "unknown optimizer 'sdg' (did you mean 'sgd'?): choose sgd, adam"),
+        (["explore", "maze-det", "--credit", "all"], "unknown credit 'all'"),
+        (["explore", "maze-det", "--seeds"], "at least one seed is needed"),
+        (["explore", "maze-det", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
+        (["explore", "CartPole-v1"], "carries no transition table"),
+        (["explroe", "maze-det"], "Available subcommands: explore"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments, message, capsys, tmp_path):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err.splitlines()[-1]
+    assert captured.err.splitlines()[-1].startswith("farflung: ")
+    assert len([line for line in captured.err.splitlines() if "updates" not in line or "must" in line]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_map_is_one_line_and_exit_code_2(tmp_path, capsys):
+    (tmp_path / "map.txt").write_text("S..\n....\n")
+    assert main(["explore", "map.txt", "--quiet"]) == 2
+    assert capsys.readouterr().err == "farflung: the map is ragged: line 2 has 4 cells, line 1 has 3\n"
+
+
+def test_a_run_is_kept_unless_forced(tmp_path, capsys):
+    assert main(["explore", "maze-det", *QUICK, "--out", "run", "--quiet"]) == 0
+    before = (tmp_path / "run" / "metrics.csv").read_bytes()
+    assert main(["explore", "maze-det", *QUICK, "--out", "run", "--quiet"]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
+    assert main(["explore", "room-det", *QUICK, "--out", "run", "--quiet", "--force"]) == 0
+    assert load_run(tmp_path / "run").config.world == "room-det"
+
+
+def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
+    from farflung.experiments import explore as module
+
+    honest = module.train
+
+    def interrupted(*arguments):
+        for number, progress in enumerate(honest(*arguments)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield progress
+
+    monkeypatch.setattr(module, "train", interrupted)
+    assert main(["explore", "maze-det", *QUICK, "--out", "run"]) == 130
+    assert "interrupted after" in capsys.readouterr().out
+    assert load_run(tmp_path / "run").summary["is_interrupted"]
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["explore", "--help"], ["--version"], ["explore", "maze-dt"], ["explore", "maze-det", "--agents", "0"]])
+def test_help_and_mistakes_do_not_wait_for_jax(arguments):
+    code = f"import sys\nfrom farflung.cli import main\ntry:\n    main({arguments})\nexcept SystemExit: pass\nassert 'jax' not in sys.modules"
+    result = run_python(code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_help_names_every_option():
+    result = run_python("from farflung.cli import main; main(['explore', '--help'])")
+    options = "agents trajectories horizon slip batch-size updates learning-rate decay optimizer credit policy single seeds log-every"
+    for option in [*options.split(), *"out force quiet json".split()]:
+        assert f"--{option}" in result.stdout
+
+
+def test_importing_the_library_changes_no_configuration_of_jax():
+    result = run_python(
+        "import jax\nbefore = dict(jax.config.values)\nimport farflung\n"
+        "for name in farflung.__all__: getattr(farflung, name)\n"
+        "assert dict(jax.config.values) == before\nassert jax.local_device_count() == 1"
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_from_the_command_line_every_core_is_a_device():
+    result = run_python(
+        "import os, jax\nfrom farflung.cli import use_all_cores\nuse_all_cores()\n"
+        "assert jax.local_device_count() == len(os.sched_getaffinity(0))"
+    )
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,125 @@
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from farflung import explore, load_run, runs, save_run
+
+
+@pytest.fixture(scope="module")
+def run():
+    return explore("maze-stoc", agents=2, batch_size=4, updates=30, log_every=7, seeds=(0, 3, 5), policy="time-dependent")
+
+
+@pytest.fixture
+def saved(run, tmp_path):
+    save_run(run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def files(directory):
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_read_back_to_the_same_objects(run, saved):
+    loaded = load_run(saved)
+    assert loaded.config == run.config
+    assert loaded.summary == json.loads(json.dumps(run.summary))
+    np.testing.assert_array_equal(loaded.updates, run.updates)
+    assert jax.tree.structure((loaded.world, loaded.team)) == jax.tree.structure((run.world, run.team))
+    for found, expected in zip(
+        jax.tree.leaves((loaded.metrics, loaded.world, loaded.team)),
+        jax.tree.leaves((run.metrics, run.world, run.team)),
+        strict=True,
+    ):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_world_without_a_map_is_read_back(tmp_path):
+    run = explore("Taxi-v4", agents=1, batch_size=1, updates=1, horizon=2, seeds=(0,))
+    save_run(run, tmp_path / "taxi")
+    assert load_run(tmp_path / "taxi").world.positions is None
+
+
+def test_files_are_in_open_formats(saved):
+    assert set(files(saved)) == {"config.json", "summary.json", "metrics.csv", "policies.npz", "world.npz"}
+    assert (saved / "metrics.csv").read_text().startswith("seed,update,steps,entropy,normalized_entropy,support,")
+    with np.load(saved / "policies.npz", allow_pickle=False) as arrays:
+        assert arrays["logits"].shape == (3, 2, 10, 43, 4)
+
+
+def test_steps_count_every_copy_of_the_world(run):
+    assert run.steps.tolist() == [update * 4 * 2 * 1 * 10 for update in run.updates.tolist()]
+
+
+def test_final_values_average_over_the_last_percent():
+    updates = np.array([1, 50, 100, 199, 200])
+    metrics = runs.Metrics(*[np.arange(10, dtype=np.float32).reshape(2, 5)] * 7)
+    assert runs.final_values(updates, metrics)["entropy"].tolist() == [3.5, 8.5]
+
+
+def test_a_run_is_never_overwritten_without_force(run, saved):
+    before = files(saved)
+    with pytest.raises(ValueError, match="already holds a run.*--force"):
+        save_run(run, saved)
+    assert files(saved) == before
+    save_run(dataclasses.replace(run, summary={**run.summary, "note": "new"}), saved, force=True)
+    assert load_run(saved).summary["note"] == "new"
+    assert [path.name for path in saved.parent.iterdir()] == ["run"]
+
+
+def test_a_directory_with_other_things_in_it_is_never_replaced(run, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="holds no run"):
+        save_run(run, tmp_path, force=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_an_empty_directory_is_used(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    save_run(run, tmp_path / "empty")
+    assert load_run(tmp_path / "empty").config == run.config
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/farflung/run"])
+def test_a_place_that_cannot_be_written_is_told_in_one_line(run, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cannot write|is a file") as error:
+        save_run(run, tmp_path / place)
+    assert "\n" not in str(error.value)
+
+
+def test_a_write_that_fails_halfway_leaves_the_old_run_alone(run, saved, monkeypatch):
+    before = files(saved)
+
+    def full_disk(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full_disk)
+    with pytest.raises(ValueError, match="No space left on device"):
+        save_run(run, saved, force=True)
+    assert files(saved) == before
+    assert [path.name for path in saved.parent.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "policies.npz", "world.npz"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated"])
+def test_a_damaged_run_is_told_in_one_line(saved, name, damage):
+    path = saved / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match="is not a") as error:
+        load_run(saved)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_of_a_newer_format_is_refused(saved):
+    header = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**header, "format_version": 99}))
+    with pytest.raises(ValueError, match="newer farflung"):
+        load_run(saved)

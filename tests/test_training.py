@@ -1,0 +1,110 @@
+import jax
+import numpy as np
+import pytest
+
+from farflung import PGPSE, Metrics, gridworld, make_world, train
+from farflung.training import last_percent, record_schedule
+
+SMALL = PGPSE(2, batch_size=4)
+
+
+def trained(algorithm=SMALL, world="maze-stoc", seeds=(0, 1, 2), num_updates=30, log_every=10):
+    """The recorded updates, the metrics and the final logits."""
+    world = make_world(world) if isinstance(world, str) else world
+    progress = list(train(algorithm, world, seeds, num_updates, log_every))
+    metrics = Metrics(*(np.concatenate(column, axis=1) for column in zip(*(p.metrics for p in progress), strict=True)))
+    return np.concatenate([p.recorded for p in progress]), metrics, np.asarray(progress[-1].team.logits)
+
+
+VARIANTS = {
+    "sgd": SMALL,
+    "adam": PGPSE(2, batch_size=4, optimizer="adam", learning_rate=0.05),
+    "decay": PGPSE(2, batch_size=4, decay=0.9),
+    "several trajectories": PGPSE(2, 3, batch_size=4),
+    "time-dependent": PGPSE(2, batch_size=4, is_time_dependent=True),
+}
+
+
+@pytest.mark.parametrize("algorithm", VARIANTS.values(), ids=VARIANTS)
+def test_a_seed_gives_the_same_bits_alone_in_company_and_on_any_number_of_devices(algorithm):
+    assert jax.local_device_count() == 2
+    _, metrics, logits = trained(algorithm, seeds=(5, 0, 7, 9, 3))
+    _, _, again = trained(algorithm, seeds=(5, 0, 7, 9, 3))
+    _, alone_metrics, alone = trained(algorithm, seeds=(7,))
+    _, _, in_other_company = trained(algorithm, seeds=(7, 1))
+    np.testing.assert_array_equal(logits, again)
+    np.testing.assert_array_equal(logits[2], alone[0])
+    np.testing.assert_array_equal(logits[2], in_other_company[0])
+    np.testing.assert_array_equal(metrics.entropy[2], alone_metrics.entropy[0])
+
+
+def test_seeds_differ():
+    _, _, logits = trained()
+    assert len(np.unique(logits.reshape(3, -1), axis=0)) == 3
+
+
+def test_what_is_recorded_does_not_change_what_is_learnt():
+    rarely, _, logits = trained(log_every=30)
+    always, metrics, same = trained(log_every=1)
+    np.testing.assert_array_equal(logits, same)
+    assert rarely.tolist() == [1, 30]
+    assert always.tolist() == list(range(1, 31))
+    assert metrics.entropy.shape == (3, 30)
+
+
+def test_records_are_those_of_the_batches_that_were_learnt_from():
+    recorded, metrics, _ = trained(seeds=(3,), num_updates=6, log_every=2)
+    world = make_world("maze-stoc")
+    init_key, train_key = jax.random.split(jax.random.key(3))
+    state = SMALL.init(init_key, world)
+    expected = {}
+    for update in range(6):
+        trajectories = SMALL.sample(jax.random.fold_in(train_key, update), world, state)
+        counts = [np.bincount(element.ravel(), minlength=43) for element in np.asarray(trajectories.states)]
+        shares = [count[count > 0] / count.sum() for count in counts]
+        expected[update + 1] = (np.mean([-np.sum(s * np.log(s)) for s in shares]), np.mean([len(s) for s in shares]))
+        state = SMALL.learn(world, state, trajectories)
+    assert recorded.tolist() == [1, 2, 4, 6]
+    np.testing.assert_allclose(metrics.entropy[0], [expected[u][0] for u in recorded], atol=1e-5)
+    np.testing.assert_allclose(metrics.support[0], [expected[u][1] for u in recorded], atol=1e-5)
+
+
+def test_many_records_take_several_chunks():
+    recorded, metrics, _ = trained(PGPSE(1, batch_size=1), gridworld("S.."), (0,), 500, 1)
+    assert recorded.tolist() == list(range(1, 501))
+    assert (metrics.support >= 1).all()
+
+
+def test_worlds_of_equal_shape_share_a_compilation():
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_args, **_kwargs: compiled.append(event))
+
+    def num_compilations(world):
+        compiled.clear()
+        trained(PGPSE(2, batch_size=3), world)
+        return compiled.count("/jax/core/compile/backend_compile_duration")
+
+    assert num_compilations(make_world("room-det", horizon=9)) > 0
+    assert num_compilations(make_world("maze-det", horizon=9)) == 0
+    assert num_compilations(make_world("maze-det", horizon=8)) > 0
+    jax.monitoring.clear_event_listeners()
+
+
+@pytest.mark.parametrize("policy", [False, True], ids=["stationary", "time-dependent"])
+def test_a_team_learns_to_part_ways(policy):
+    world = gridworld("....S....", horizon=4)
+    algorithm = PGPSE(2, is_time_dependent=policy, optimizer="adam", learning_rate=0.1)
+    _, metrics, _ = trained(algorithm, world, (0, 1, 2, 3), 400)
+    best = -(2 * 0.1 * np.log(0.1) * 4 + 0.2 * np.log(0.2))  # nine cells, the start twice
+    assert metrics.entropy[:, -1].max() == pytest.approx(best, abs=0.02)
+    assert metrics.entropy[:, -1].mean() > metrics.entropy[:, 0].mean() + 0.3
+    assert metrics.diversity[:, -1].max() > 0.5
+
+
+def test_the_schedule_has_the_first_every_nth_and_the_last_percent():
+    schedule = record_schedule(1000, 100)
+    assert schedule == [1, *range(100, 1000, 100), *range(991, 1001)]
+    assert record_schedule(1) == [1]
+    assert record_schedule(10_000)[:3] == [1, 50, 100]
+    assert last_percent(10_000) == 9_901
+    assert last_percent(5) == 5
