@@ -55,9 +55,7 @@ def train(
     text: str, *, slip: float, horizon: int, num_agents: int, batch_size: int, num_updates: int, learning_rate: float, seed: int
 ) -> PerStepResult:
     """Trains one team with one seed."""
-    environment = SyncVectorEnv(
-        [lambda: MapWalk(text, slip) for _ in range(num_agents)], autoreset_mode=AutoresetMode.DISABLED
-    )
+    environment = SyncVectorEnv([lambda: MapWalk(text, slip) for _ in range(num_agents)], autoreset_mode=AutoresetMode.DISABLED)
     environment.reset(seed=seed)
     generator = np.random.default_rng(seed)
     num_states, num_actions = environment.single_observation_space.n, environment.single_action_space.n  # type: ignore[attr-defined]

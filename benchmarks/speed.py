@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from dataclasses import asdict, dataclass
 
@@ -43,10 +42,10 @@ class Result:
 
 
 def measure(config: Speed) -> Result:
-    import jax  # noqa: PLC0415: after the number of devices is set
+    import jax  # after the number of devices is set
 
-    from benchmarks import per_step  # noqa: PLC0415
-    from farflung import MAZE, PGPSE, make_world, train  # noqa: PLC0415
+    from benchmarks import per_step
+    from farflung import MAZE, PGPSE, make_world, train
 
     world = make_world("maze-stoc")
     algorithm = PGPSE(config.agents, batch_size=config.batch_size)
@@ -82,25 +81,27 @@ def measure(config: Speed) -> Result:
 
 def main() -> None:
     config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.cli import use_all_cores  # noqa: PLC0415
+    from farflung.cli import use_all_cores
 
     use_all_cores()
     result = measure(config)
     if config.json:
         print(json.dumps(asdict(result)))
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table
 
     table = Table(title=f"PGPSE on {result.world}, m = {result.agents}, B = {result.batch_size}, learning included")
     for name in ("", "seeds", "environment steps a second", "ratio"):
         table.add_column(name, justify="left" if not name else "right")
     table.add_row("Python loop over a Gymnasium vector environment", "1", f"{result.loop_steps_per_second:,.0f}", "1")
-    table.add_row(f"farflung on {result.device}", f"{result.seeds:,}", f"{result.steps_per_second:,.0f}", f"{result.ratio:,.0f}")
+    table.add_row(
+        f"farflung on {result.device}", f"{result.seeds:,}", f"{result.steps_per_second:,.0f}", f"{result.ratio:,.0f}"
+    )
     console = Console()
     console.print(table)
     console.print(f"farflung's compilation took {result.compile_seconds:.1f} s, not counted above. {os.cpu_count()} cores.")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

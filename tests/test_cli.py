@@ -124,17 +124,25 @@ def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["explore", "--help"], ["--version"], ["explore", "maze-dt"], ["explore", "maze-det", "--agents", "0"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["explore", "--help"], ["--version"], ["explore", "maze-dt"], ["explore", "maze-det", "--agents", "0"]],
+)
 def test_help_and_mistakes_do_not_wait_for_jax(arguments):
-    code = f"import sys\nfrom farflung.cli import main\ntry:\n    main({arguments})\nexcept SystemExit: pass\nassert 'jax' not in sys.modules"
+    code = (
+        f"import contextlib, sys\nfrom farflung.cli import main\n"
+        f"with contextlib.suppress(SystemExit):\n    main({arguments})\nassert 'jax' not in sys.modules"
+    )
     result = run_python(code)
     assert result.returncode == 0, result.stderr
 
 
 def test_help_names_every_option():
     result = run_python("from farflung.cli import main; main(['explore', '--help'])")
-    options = "agents trajectories horizon slip batch-size updates learning-rate decay optimizer credit policy single seeds log-every"
-    for option in [*options.split(), *"out force quiet json".split()]:
+    options = (
+        "agents trajectories horizon slip batch-size updates learning-rate decay optimizer credit policy single seeds log-every"
+    )
+    for option in [*options.split(), *["out", "force", "quiet", "json"]]:
         assert f"--{option}" in result.stdout
 
 

@@ -14,7 +14,11 @@ def policy(request):
 
 
 def table_at(policy, time):
-    return np.asarray(jax.nn.softmax(policy.logits))[time] if policy.is_time_dependent else np.asarray(jax.nn.softmax(policy.logits))
+    return (
+        np.asarray(jax.nn.softmax(policy.logits))[time]
+        if policy.is_time_dependent
+        else np.asarray(jax.nn.softmax(policy.logits))
+    )
 
 
 def test_actions_are_drawn_with_the_softmax_probabilities(policy):

@@ -25,7 +25,9 @@ def test_every_step_is_one_that_the_world_allows():
     world = make_world("room-stoc")
     states, actions = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 3), world, 50, 2)
     possible = np.asarray(world.successors)[states[..., :-1], actions]
-    is_successor = (possible == np.asarray(states)[..., 1:, None]) & (np.asarray(world.probabilities)[states[..., :-1], actions] > 0)
+    is_successor = (possible == np.asarray(states)[..., 1:, None]) & (
+        np.asarray(world.probabilities)[states[..., :-1], actions] > 0
+    )
     assert is_successor.any(axis=-1).all()
 
 

@@ -63,7 +63,7 @@ def test_final_values_average_over_the_last_percent():
 
 def test_a_run_is_never_overwritten_without_force(run, saved):
     before = files(saved)
-    with pytest.raises(ValueError, match="already holds a run.*--force"):
+    with pytest.raises(ValueError, match=r"already holds a run.*--force"):
         save_run(run, saved)
     assert files(saved) == before
     save_run(dataclasses.replace(run, summary={**run.summary, "note": "new"}), saved, force=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         tabular_mdp,
     )
     from farflung.experiments.explore import explore
-    from farflung.metrics import Metrics, measure
+    from farflung.metrics import Metrics, measure, occupancy
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
     from farflung.rollout import Trajectories, play
     from farflung.runs import Run, load_run, save_run
@@ -45,6 +45,7 @@ __all__ = [
     "load_run",
     "make_world",
     "measure",
+    "occupancy",
     "play",
     "plug_in",
     "save_run",
@@ -71,7 +72,7 @@ _MODULES = {
         "tabular_mdp",
     ),
     "experiments.explore": ("explore",),
-    "metrics": ("Metrics", "measure"),
+    "metrics": ("Metrics", "measure", "occupancy"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
     "rollout": ("Trajectories", "play"),
     "runs": ("Run", "load_run", "save_run"),

@@ -98,7 +98,7 @@ def _explore(config: Explore, output: Output) -> Callable[[], int]:
         check_world(config.world)
         out = output.out or _new_directory(config)
         use_all_cores()
-        from farflung.experiments.explore import explore  # noqa: PLC0415: JAX
+        from farflung.experiments.explore import explore  # JAX with it
 
         settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         with _progress_bar(config, output.quiet) as on_progress:
@@ -121,10 +121,12 @@ def _new_directory(config: Explore) -> Path:
 
 def use_all_cores() -> None:
     """Makes each CPU core a JAX device, unless the user has said how many there should be."""
-    import jax  # noqa: PLC0415
+    import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+        jax.config.update(
+            "jax_num_cpu_devices", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        )
 
 
 @contextlib.contextmanager
@@ -132,8 +134,8 @@ def _progress_bar(config: Explore, is_quiet: bool) -> "Iterator[Callable[[Status
     if is_quiet:
         yield None
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -158,11 +160,11 @@ def _progress_bar(config: Explore, is_quiet: bool) -> "Iterator[Callable[[Status
 
 
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
-    import numpy as np  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
 
-    from farflung.figures import mean_and_interval  # noqa: PLC0415
+    from farflung.figures import mean_and_interval
 
     summary = run.summary
     num_seeds = len(run.config.seeds)

@@ -28,8 +28,8 @@ def _one_of(names: Sequence[str]) -> object:
 class Explore:
     """Train a team of agents to visit, together, as many different states as evenly as possible.
 
-    WORLD is one of room-det, room-stoc, maze-det, maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id
-    of a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
+    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of a
+    Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
     """
 
     world: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
@@ -38,7 +38,9 @@ class Explore:
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
     """Trajectories that each agent plays per batch element (K)."""
-    horizon: Annotated[int | None, _default_is("the paper's, else the world's own limit or what the farthest state needs")] = None
+    horizon: Annotated[int | None, _default_is("the paper's, else the world's own limit or what the farthest state needs")] = (
+        None
+    )
     """Actions in an episode (T)."""
     slip: Annotated[float | None, _default_is("0.2 for the -stoc worlds, else 0", "FLOAT")] = None
     """Probability that another action is taken than the chosen one; for maps."""
@@ -100,7 +102,7 @@ def check_world(name: str) -> None:
         return
     if Path(name).is_dir():
         raise ValueError(f"{name} is a directory, not a map")
-    import gymnasium  # noqa: PLC0415: half a second that the paper's worlds need not wait for
+    import gymnasium  # takes a while, and the paper's worlds don't need it
 
     if name not in gymnasium.registry:
         known = [*PAPER_WORLDS, *gymnasium.registry]

@@ -6,7 +6,6 @@ The policy gradient is the mean over the batch of the sum of weight times score 
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from farflung.entropy import Entropy

@@ -1,5 +1,7 @@
 """Results as matplotlib figures: pure functions, nothing is shown or saved here."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +19,7 @@ _TEAM_COLOR, _RANDOM_COLOR, _WALL_COLOR = "#2563a8", "#8a8a8a", "#5f6368"
 _MOST_AGENTS_SHOWN = 12
 _LEGEND = {"ncols": 3, "frameon": False, "fontsize": 8, "handlelength": 1.5, "columnspacing": 1.2}
 _VISITS = "expected share of visits"
-_STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "farflung"}
+_STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "farflung"}
 
 
 def explored(run: Run) -> Figure:
@@ -28,7 +30,7 @@ def explored(run: Run) -> Figure:
             _learning_curves(figure, figure.subplots(1, 2), run)
         else:
             figure = Figure(figsize=(12, 6 if _is_wide(run.world) else 5), layout="constrained")
-            left, right = figure.subfigures(1, 2, width_ratios=(1, 1.9))
+            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
             _learning_curves(left, left.subplots(2, 1, sharex=True), run)
             _occupancy_maps(right, run)
         kind = f"one policy, {run.config.agents} trajectories" if run.config.single else f"{run.config.agents} agents"
@@ -73,8 +75,11 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
         _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
     is_wide = _is_wide(run.world)
-    layout = {"nrows": 2, "ncols": 1, "height_ratios": (1, 1.1)} if is_wide else {"nrows": 1, "ncols": 2, "width_ratios": (1, 1.1)}
-    team_figure, agents_figure = figure.subfigures(**layout)
+    if is_wide:
+        parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
+    else:
+        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.1))
+    team_figure, agents_figure = parts.flat
     _team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
 
     shown = min(num_agents, _MOST_AGENTS_SHOWN)
@@ -110,9 +115,7 @@ def _typical_seed(run: Run) -> int:
     return run.config.seeds[int(np.argsort(final)[(len(final) - 1) // 2])]
 
 
-def draw_on_map(
-    axis: Axes, world: TabularMDP, values: Float[np.ndarray, " state"], norm: Normalize | None = None
-) -> AxesImage:
+def draw_on_map(axis: Axes, world: TabularMDP, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
     """Colours each cell of a map by its state's value; walls and what cannot be reached are grey, the start is marked."""
     assert world.positions is not None
     positions = np.asarray(world.positions)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from farflung.entropy import decompose, entropy_of_counts, shannon
@@ -15,23 +16,25 @@ from farflung.tables import count_by_index
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
 
+Value = Float[Array | np.ndarray, "..."]
+
 
 class Metrics(NamedTuple):
-    """Measured on the batch of one update; entropies in nats."""
+    """Measured on the batch of one update; entropies in nats. Of a run, each is an array [seed, record]."""
 
-    entropy: Float[Array, ""]
+    entropy: Value
     """of all states that the team visits in one batch element, averaged over the batch"""
-    normalized_entropy: Float[Array, ""]
+    normalized_entropy: Value
     """that in units of the log of the number of states"""
-    support: Float[Array, ""]
+    support: Value
     """the number of distinct states visited in one batch element, averaged over the batch"""
-    mixture_entropy: Float[Array, ""]
+    mixture_entropy: Value
     """of the mean of the agents' state distributions, each pooled over the batch"""
-    individual_entropy: Float[Array, ""]
+    individual_entropy: Value
     """the mean entropy of the agents' own state distributions"""
-    diversity: Float[Array, ""]
+    diversity: Value
     """the mean KL divergence of the agents' state distributions from their mixture"""
-    policy_entropy: Float[Array, ""]
+    policy_entropy: Value
     """the mean entropy of the policies in the states that they acted in"""
 
 

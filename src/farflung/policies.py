@@ -44,7 +44,7 @@ class TabularSoftmax(eqx.Module):
         actions: Int[Array, "*batch time"],
         weights: Float[Array, "*#batch #time"],
     ) -> "TabularSoftmax":
-        r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: where an action weighs W in a state, $W_a - \pi(a) \sum_b W_b$."""
+        r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: where the actions weigh $W$, it is $W_a - \pi(a) \sum_b W_b$."""
         entry = self._row(_times(states), states) * self.num_actions + actions
         weight = sum_by_index(entry, weights, self.logits.size).reshape(self.logits.shape)
         return dataclasses.replace(self, logits=weight - self.probabilities * ordered_sum(weight)[..., None])

@@ -112,14 +112,8 @@ def load_run(path: str | Path) -> Run:
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         with (path / _WORLD).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            world = TabularMDP(
-                **{
-                    field.name: int(arrays["horizon"]) if field.name == "horizon" else jnp.asarray(arrays[field.name])
-                    for field in dataclasses.fields(TabularMDP)
-                    if field.name in arrays
-                },
-                **({} if "positions" in arrays else {"positions": None}),
-            )
+            fields: dict[str, Any] = {name: jnp.asarray(arrays[name]) for name in arrays if name != "horizon"}
+            world = TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
         with (path / _POLICIES).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             team = TabularSoftmax(jnp.asarray(arrays["logits"]), bool(arrays["is_time_dependent"]))
     except FileNotFoundError as error:
@@ -139,7 +133,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _SUMMARY).write_text(json.dumps(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     world = {field.name: getattr(run.world, field.name) for field in dataclasses.fields(run.world)}
-    np.savez_compressed(directory / _WORLD, **{name: np.asarray(value) for name, value in world.items() if value is not None})
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in world.items() if value is not None}
+    np.savez_compressed(directory / _WORLD, **arrays)
     np.savez_compressed(
         directory / _POLICIES, logits=np.asarray(run.team.logits), is_time_dependent=np.asarray(run.team.is_time_dependent)
     )

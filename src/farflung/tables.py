@@ -66,9 +66,7 @@ def count_by_index(index: Int[Array, "*shape"], num_rows: int) -> Int[Array, " {
     return _scatter_add(num_rows)(index, jnp.ones((1,) * index.ndim, jnp.int32))
 
 
-def sum_by_index(
-    index: Int[Array, "*shape"], values: Float[Array, "*#shape"], num_rows: int
-) -> Float[Array, " {num_rows}"]:
+def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], num_rows: int) -> Float[Array, " {num_rows}"]:
     """The sum of the values at each row.
 
     A GPU adds in no fixed order, and floating-point sums depend on the order; integer sums don't. So the values are added as
@@ -106,8 +104,8 @@ def inverse_cdf(
 def log_softmax(logits: Float[Array, "*axes outcome"]) -> Float[Array, "*axes outcome"]:
     """The logarithm of the softmax over the last axis.
 
-    Sums over few outcomes are chains of additions here and below: how XLA splits up a reduction, and so its last bits, depends on
-    what else is computed beside it.
+    Sums over few outcomes are chains of additions here and below: how XLA splits up a reduction, and so its last bits, depends
+    on what else is computed beside it.
     """
     largest = jnp.max(logits, axis=-1, keepdims=True)
     shifted = logits - largest

@@ -93,7 +93,7 @@ def train(
 
 
 def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
-    """The updates whose batch is measured: the first, every `log_every`-th, and all of the last 1%, which make up final values."""
+    """The updates whose batch is measured: the first, every `log_every`-th, and the last 1%, which make up the final values."""
     if log_every is None:
         log_every = max(20, num_updates // 200)
     first_of_last = last_percent(num_updates)

@@ -47,7 +47,9 @@ def test_a_wall_and_the_edge_of_the_map_stop_a_step():
 def test_a_slip_takes_each_other_action_with_equal_probability():
     world = make_world("room-stoc")
     state = state_at(world, 1, 1)
-    probability = dict(zip(np.asarray(world.labels)[world.successors[state, RIGHT]], world.probabilities[state, RIGHT], strict=True))
+    probability = dict(
+        zip(np.asarray(world.labels)[world.successors[state, RIGHT]], world.probabilities[state, RIGHT], strict=True)
+    )
     assert {int(k): round(float(v), 4) for k, v in probability.items()} == {1: 0.0667, 11: 0.0667, 13: 0.8, 23: 0.0667}
 
 
@@ -138,7 +140,8 @@ def test_every_map_is_a_world_or_a_clear_error(text, slip):
     try:
         world = gridworld(text, slip=slip)
     except ValueError as error:
-        assert any(words in str(error) for words in ("no start", "nothing to explore", "empty"))
+        if not any(words in str(error) for words in ("no start", "nothing to explore")):
+            raise
         return
     # Walking from the starts by hand reaches the same cells.
     cells = text.strip("\n").splitlines()

@@ -16,7 +16,9 @@ def test_horizon_and_slip_can_be_chosen():
     assert world.is_deterministic
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("maze-dett", "maze-det"), ("Room-Stoc", "room-stoc"), ("FrozenLake-v", "FrozenLake-v1")])
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("maze-dett", "maze-det"), ("Room-Stoc", "room-stoc"), ("FrozenLake-v", "FrozenLake-v1")]
+)
 def test_an_unknown_world_gets_a_suggestion(name, nearest):
     with pytest.raises(ValueError, match=f"unknown world '{name}' \\(did you mean '{nearest}'"):
         make_world(name)

@@ -6,4 +6,14 @@ from farflung.environments.gymnasium import from_gymnasium
 from farflung.environments.named import make_world
 from farflung.environments.tabular import TabularMDP, from_kernel, tabular_mdp
 
-__all__ = ["MAZE", "ROOM", "Environment", "TabularMDP", "from_gymnasium", "from_kernel", "gridworld", "make_world", "tabular_mdp"]
+__all__ = [
+    "MAZE",
+    "ROOM",
+    "Environment",
+    "TabularMDP",
+    "from_gymnasium",
+    "from_kernel",
+    "gridworld",
+    "make_world",
+    "tabular_mdp",
+]

@@ -14,8 +14,14 @@ class Environment(eqx.Module):
     """
 
     horizon: eqx.AbstractVar[int]
-    num_reset_uniforms: eqx.AbstractVar[int]
-    num_step_uniforms: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def num_reset_uniforms(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def num_step_uniforms(self) -> int: ...
 
     @abc.abstractmethod
     def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> PyTree[Array]:

@@ -110,9 +110,7 @@ class TabularMDP(Environment):
         (total, _), _ = jax.lax.scan(step, (start, start), self._by_time(action_probabilities))
         return total / (self.horizon + 1)
 
-    def _propagate(
-        self, distribution: Float[Array, " state"], policy: Float[Array, "state action"]
-    ) -> Float[Array, " state"]:
+    def _propagate(self, distribution: Float[Array, " state"], policy: Float[Array, "state action"]) -> Float[Array, " state"]:
         flow = (distribution[:, None] * policy)[..., None] * self.probabilities
         return jnp.zeros_like(distribution).at[self.successors].add(flow)
 
@@ -248,5 +246,5 @@ def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
     cumulative = np.cumsum(probabilities, axis=-1)
     # From the last possible outcome on it is exactly 1, so that no uniform number below 1 picks an impossible one.
     possible = probabilities > 0
-    num_left = np.flip(np.cumsum(np.flip(possible, axis=-1), axis=-1), axis=-1) - possible
+    num_left: np.ndarray = np.flip(np.cumsum(np.flip(possible, axis=-1), axis=-1), axis=-1) - possible
     return np.where(num_left > 0, np.minimum(cumulative, 1), 1).astype(np.float32)

@@ -1,0 +1,14 @@
+"""Do specialised agents cover more than one policy that plays as often? The paper's main comparison, on one world."""
+
+import numpy as np
+
+import farflung
+
+SEEDS = tuple(range(8))
+
+team = farflung.explore("room-det", agents=6, updates=2000, seeds=SEEDS)
+single = farflung.explore("room-det", agents=6, updates=2000, seeds=SEEDS, single=True)
+
+for metric in ("normalized_entropy", "support", "individual_entropy", "diversity"):
+    values = [np.mean(run.summary["final"][metric]) for run in (team, single)]
+    print(f"{metric:20} team {values[0]:7.3f}   single {values[1]:7.3f}   random {team.summary['random'][metric]:7.3f}")

@@ -1,0 +1,43 @@
+import contextlib
+import io
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs_and_has_twelve_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+    assert len(example.splitlines()) == 12
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(example, {})
+    assert len(re.findall(r"0\.\d+", output.getvalue())) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_link_to_a_file_leads_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_every_command_line_in_the_readme_is_understood(capsys):
+    from farflung.cli import _parse
+
+    lines = re.findall(r"^farflung (.+?)(?:  +#.*)?$", README, flags=re.M)
+    assert len(lines) >= 5
+    for line in lines:
+        assert callable(_parse(line.split()))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_runs(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
