@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/farflung explore maze-det --agents 6 --out runs/maze-det --force
 
 test: .venv/installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

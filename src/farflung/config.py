@@ -28,8 +28,8 @@ def _one_of(names: Sequence[str]) -> object:
 class Explore:
     """Train a team of agents to visit, together, as many different states as evenly as possible.
 
-    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of a
-    Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
+    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of
+    a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
     """
 
     world: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]

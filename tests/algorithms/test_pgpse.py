@@ -64,8 +64,6 @@ def exact_gradient(logits, num_trajectories):
 @pytest.mark.parametrize("is_time_dependent", [False, True])
 @pytest.mark.parametrize("credit", ["total"])
 def test_the_expected_gradient_is_the_exact_one(credit, is_time_dependent, num_trajectories):
-    if num_trajectories == 2 and is_time_dependent:
-        pytest.skip("as the other three cases, and large")
     generator = np.random.default_rng(0)
     times = (HORIZON,) if is_time_dependent else ()
     logits = generator.normal(size=(NUM_AGENTS, *times, NUM_STATES, NUM_ACTIONS))

@@ -52,7 +52,7 @@ class PGPSE:
         return PGPSEState(optax.apply_updates(state.team, updates), optimizer_state)
 
     def gradient(self, environment: TabularMDP, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
-        r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i, with w from the credit."""
+        r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
         states, actions = trajectories
         batch_size, num_agents = states.shape[:2]
         weights = CREDITS[self.credit](plug_in(environment.num_states), states) / batch_size
