@@ -30,7 +30,7 @@ def test_every_link_to_a_file_leads_somewhere():
 def test_every_command_line_in_the_readme_is_understood(capsys):
     from farflung.cli import _parse
 
-    blocks = "".join(re.findall(r"```\n(.*?)```", README, flags=re.S))
+    blocks = "".join(text for _, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.M | re.S))
     lines = re.findall(r"^farflung (.+?)(?:  +#.*)?$", blocks, flags=re.M)
     assert len(lines) >= 5
     for line in lines:
