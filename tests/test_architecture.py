@@ -27,6 +27,8 @@ ORDER = [
     "training",
     "runs",
     "figures",
+    "offline",
+    "experiments.trials",
     "experiments.explore",
     "experiments",
     "cli",

@@ -104,7 +104,7 @@ def test_a_run_is_kept_unless_forced(tmp_path, capsys):
 
 
 def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
-    from farflung.experiments import explore as module
+    from farflung.experiments import trials as module
 
     honest = module.train
 

@@ -18,7 +18,7 @@ import tyro
 from farflung.config import Explore, check_world
 
 if TYPE_CHECKING:
-    from farflung.experiments.explore import Status
+    from farflung.experiments.trials import Status
     from farflung.runs import Run
 
 

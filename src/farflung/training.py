@@ -23,12 +23,14 @@ _RECORDS_PER_CHUNK = 64
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """A way to train a team: hashable settings with pure functions, whose state holds the `team`."""
+    """A way to train a team: a pytree of settings with pure functions, whose state holds the `team`.
+
+    Settings that are numbers or arrays with one for each seed are leaves: they can change without compiling anew.
+    """
 
     def init(self, key: PRNGKeyArray, environment: TabularMDP) -> Any: ...
     def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: Any) -> Trajectories: ...
     def learn(self, environment: TabularMDP, state: Any, trajectories: Trajectories) -> Any: ...
-    def __hash__(self) -> int: ...
 
 
 class Progress(NamedTuple):
@@ -59,9 +61,15 @@ def train(
     devices = jax.local_devices()[: len(seeds)]
     mesh = Mesh(np.array(devices), ("seed",), axis_types=(AxisType.Auto,))
     num_padding = -len(seeds) % len(devices)
-    padded_seeds = np.array([*seeds, *[seeds[-1]] * num_padding], np.uint32)
+    by_seed = NamedSharding(mesh, PartitionSpec("seed"))
+
+    def spread(values: Any, dtype: Any) -> Array:
+        each = np.broadcast_to(np.asarray(values, dtype), (len(seeds),))
+        return jax.device_put(np.pad(each, (0, num_padding), mode="edge"), by_seed)
+
     environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
-    keys, state = _begin(algorithm, mesh, environment, padded_seeds)
+    algorithm = jax.tree.map(lambda leaf: spread(leaf, np.float32), algorithm)
+    keys, state = _begin(mesh, environment, algorithm, spread(seeds, np.uint32))
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
@@ -79,7 +87,7 @@ def train(
             recorded = recorded[:_RECORDS_PER_CHUNK]
             end = int(recorded[-1])
         padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
-        state, metrics = _advance(algorithm, mesh, environment, keys, state, update, end, padded, len(recorded))
+        state, metrics = _advance(mesh, environment, algorithm, keys, state, update, end, padded, len(recorded))
         # What came before is waited for and handed out while the devices work on this chunk.
         if pending is not None:
             yield progress(*pending)
@@ -105,23 +113,23 @@ def last_percent(num_updates: int) -> int:
     return num_updates - max(1, num_updates // 100) + 1
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=0)
 def _begin(
-    algorithm: Algorithm, mesh: Mesh, environment: TabularMDP, seeds: UInt[Array, " seed"]
+    mesh: Mesh, environment: TabularMDP, algorithm: Algorithm, seeds: UInt[Array, " seed"]
 ) -> tuple[Key[Array, " seed"], Any]:
-    def begin(environment: TabularMDP, seeds: Array) -> tuple[Array, Any]:
+    def begin(environment: TabularMDP, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-        return train_keys, jax.vmap(algorithm.init, (0, None))(init_keys, environment)
+        return train_keys, jax.vmap(lambda algorithm, key: algorithm.init(key, environment))(algorithm, init_keys)
 
-    return _over_seeds(begin, mesh, num_shared=1)(environment, seeds)
+    return _over_seeds(begin, mesh, num_shared=1)(environment, algorithm, seeds)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=0)
 def _advance(
-    algorithm: Algorithm,
     mesh: Mesh,
     environment: TabularMDP,
+    algorithm: Algorithm,
     keys: Key[Array, " seed"],
     state: Any,
     first: Int[Array, ""],
@@ -136,13 +144,26 @@ def _advance(
     """
 
     def advance(
-        environment: TabularMDP, first: Array, last: Array, recorded: Array, num_records: Array, keys: Array, state: Any
+        environment: TabularMDP,
+        first: Array,
+        last: Array,
+        recorded: Array,
+        num_records: Array,
+        algorithm: Algorithm,
+        keys: Array,
+        state: Any,
     ) -> tuple[Any, Metrics]:
         def sample(index: Array, state: Any) -> Trajectories:
-            return jax.vmap(lambda key, state: algorithm.sample(jr.fold_in(key, index), environment, state))(keys, state)
+            def sample_one(algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
+                return algorithm.sample(jr.fold_in(key, index), environment, state)
+
+            return jax.vmap(sample_one)(algorithm, keys, state)
 
         def update(index: Array, state: Any) -> Any:
-            return jax.vmap(algorithm.learn, (None, 0, 0))(environment, state, sample(index, state))
+            def learn_one(algorithm: Algorithm, state: Any, trajectories: Trajectories) -> Any:
+                return algorithm.learn(environment, state, trajectories)
+
+            return jax.vmap(learn_one)(algorithm, state, sample(index, state))
 
         def measured(index: Array, state: Any) -> Metrics:
             return jax.vmap(measure, (0, 0, None))(state.team, sample(index, state), environment.num_states)
@@ -161,7 +182,7 @@ def _advance(
         return state, table
 
     mapped = _over_seeds(advance, mesh, num_shared=5)
-    return mapped(environment, first, last, recorded, num_records, keys, state)
+    return mapped(environment, first, last, recorded, num_records, algorithm, keys, state)
 
 
 def _over_seeds(function: Any, mesh: Mesh, num_shared: int) -> Any:

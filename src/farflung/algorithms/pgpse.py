@@ -1,12 +1,12 @@
 """Policy gradient for parallel state entropy: Algorithm 1 of the paper."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from farflung.credit import CREDITS
 from farflung.entropy import plug_in
@@ -20,22 +20,21 @@ class PGPSEState(NamedTuple):
     optimizer_state: optax.OptState
 
 
-@dataclass(frozen=True)
-class PGPSE:
+class PGPSE(eqx.Module):
     """Gradient ascent on the expected entropy of the states that the team visits together.
 
-    The settings are hashable and the world is an argument of the functions, so that worlds of equal shape share one
-    compilation. The paper's single agent is `num_agents=1` with as many trajectories as the team has agents.
+    The paper's single agent is `num_agents=1` with as many trajectories as the team has agents. The learning rate and its decay
+    per update are numbers, or arrays with one for each seed.
     """
 
-    num_agents: int
-    num_trajectories: int = 1
-    batch_size: int = 40
-    optimizer: str = "sgd"
-    learning_rate: float = 0.15
-    decay: float = 1.0
-    credit: str = "total"
-    is_time_dependent: bool = False
+    num_agents: int = eqx.field(static=True)
+    num_trajectories: int = eqx.field(static=True, default=1)
+    batch_size: int = eqx.field(static=True, default=40)
+    optimizer: str = eqx.field(static=True, default="sgd")
+    learning_rate: Float[ArrayLike, "*seed"] = 0.15
+    decay: Float[ArrayLike, "*seed"] = 1.0
+    credit: str = eqx.field(static=True, default="total")
+    is_time_dependent: bool = eqx.field(static=True, default=False)
 
     def init(self, key: PRNGKeyArray, environment: TabularMDP) -> PGPSEState:
         team = softmax_team(key, environment, self.num_agents, is_time_dependent=self.is_time_dependent)
@@ -60,6 +59,7 @@ class PGPSE:
         return jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(team, states[..., :-1], actions, by_agent)
 
     def _gradient_transformation(self) -> optax.GradientTransformation:
-        schedule = optax.exponential_decay(self.learning_rate, transition_steps=1, decay_rate=self.decay)
-        learning_rate = schedule if self.decay < 1 else self.learning_rate
+        def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
+            return self.learning_rate * self.decay**count
+
         return {"sgd": optax.sgd, "adam": optax.adam}[self.optimizer](learning_rate)

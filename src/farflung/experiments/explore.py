@@ -1,36 +1,23 @@
 """Train a team on one world: the work behind `farflung explore`."""
 
-import time
+import dataclasses
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.random as jr
 import numpy as np
 
 from farflung import figures, runs
-from farflung.algorithms import PGPSE
 from farflung.config import Explore
 from farflung.environments import TabularMDP, make_world
+from farflung.experiments.trials import Status, begin, finish
 from farflung.metrics import Metrics, measure
 from farflung.policies import uniform_team
 from farflung.rollout import play
 from farflung.runs import Run
-from farflung.training import train
-
-
-class Status(NamedTuple):
-    """What a progress display needs to know."""
-
-    update: int
-    num_updates: int
-    steps_per_second: float
-    normalized_entropy: float | None
-    """As last recorded, averaged over the seeds; None before that."""
-    support: float | None
 
 
 def explore(
@@ -65,78 +52,12 @@ def explore(
         environment = make_world(config.world, horizon=config.horizon, slip=config.slip)
     if out is not None:
         runs.check_destination(Path(out), force)
-    run = _train(config, environment, on_progress)
+    (run,) = finish(begin([config], environment), on_progress)
+    baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
+    run = dataclasses.replace(run, summary={**run.summary, "random": baseline})
     if out is not None:
         runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
-
-
-def _train(config: Explore, world: TabularMDP, on_progress: Callable[[Status], None] | None) -> Run:
-    per_update = runs.steps_per_update(config, world) * len(config.seeds)
-    updates, metrics = [], []
-    latest, is_interrupted = None, False
-    began = time.perf_counter()
-    try:
-        for progress in train(_algorithm(config), world, config.seeds, config.updates, config.log_every):
-            if latest is None:
-                compile_seconds = time.perf_counter() - began
-                began = time.perf_counter()
-            latest = progress
-            updates.append(progress.recorded)
-            metrics.append(progress.metrics)
-            if on_progress is not None:
-                rate = progress.update * per_update / (time.perf_counter() - began)
-                shown = next((m for m in reversed(metrics) if m.entropy.size), None)
-                on_progress(
-                    Status(
-                        progress.update,
-                        config.updates,
-                        rate,
-                        None if shown is None else float(shown.normalized_entropy[:, -1].mean()),
-                        None if shown is None else float(shown.support[:, -1].mean()),
-                    )
-                )
-    except KeyboardInterrupt:
-        is_interrupted = True
-        if not any(len(recorded) for recorded in updates):
-            raise
-    assert latest is not None
-    seconds = time.perf_counter() - began
-    recorded = np.concatenate(updates)
-    columns = Metrics(*(np.concatenate(column, axis=1) for column in zip(*metrics, strict=True)))
-    summary = {
-        "farflung": version("farflung"),
-        "world": config.world,
-        "states": world.num_states,
-        "actions": world.num_actions,
-        "horizon": world.horizon,
-        "agents": config.agents,
-        "single": config.single,
-        "updates": latest.update,
-        "is_interrupted": is_interrupted,
-        "seeds": list(config.seeds),
-        "environment_steps": latest.update * per_update,
-        "seconds": seconds,
-        "compile_seconds": compile_seconds,
-        "steps_per_second": latest.update * per_update / seconds,
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "final": {name: values.tolist() for name, values in runs.final_values(recorded, columns).items()},
-        "random": {name: float(value) for name, value in random_baseline(config, world)._asdict().items()},
-    }
-    return Run(config, world, recorded, columns, latest.team, summary)
-
-
-def _algorithm(config: Explore) -> PGPSE:
-    return PGPSE(
-        num_agents=1 if config.single else config.agents,
-        num_trajectories=config.trajectories * (config.agents if config.single else 1),
-        batch_size=config.batch_size,
-        optimizer=config.optimizer,
-        learning_rate=config.learning_rate,
-        decay=config.decay,
-        credit=config.credit,
-        is_time_dependent=config.policy == "time-dependent",
-    )
 
 
 def random_baseline(config: Explore, world: TabularMDP) -> Metrics:

@@ -1,0 +1,117 @@
+"""Trainings from configs: begun, which compiles, and finished, which makes runs of them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from farflung import runs
+from farflung.algorithms import PGPSE
+from farflung.config import Explore
+from farflung.environments import TabularMDP
+from farflung.metrics import Metrics
+from farflung.runs import Run
+from farflung.training import Progress, train
+
+
+class Status(NamedTuple):
+    """What a progress display needs to know."""
+
+    update: int
+    num_updates: int
+    steps_per_second: float
+    normalized_entropy: float | None
+    """As last recorded, averaged over the seeds; None before that."""
+    support: float | None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Configs that train side by side, compiled and ready to go."""
+
+    configs: Sequence[Explore]
+    world: TabularMDP
+    progress: Iterator[Progress]
+    compile_seconds: float
+
+    @property
+    def steps_per_update(self) -> int:
+        return sum(runs.steps_per_update(config, self.world) * len(config.seeds) for config in self.configs)
+
+
+def begin(configs: Sequence[Explore], world: TabularMDP) -> Trials:
+    """Compiles the training of configs that differ in learning rate and decay alone."""
+    began = time.perf_counter()
+    config = configs[0]
+    algorithm = PGPSE(
+        num_agents=1 if config.single else config.agents,
+        num_trajectories=config.trajectories * (config.agents if config.single else 1),
+        batch_size=config.batch_size,
+        optimizer=config.optimizer,
+        learning_rate=np.repeat([config.learning_rate for config in configs], len(config.seeds)),
+        decay=np.repeat([config.decay for config in configs], len(config.seeds)),
+        credit=config.credit,
+        is_time_dependent=config.policy == "time-dependent",
+    )
+    progress = train(algorithm, world, config.seeds * len(configs), config.updates, config.log_every)
+    next(progress)
+    return Trials(configs, world, progress, time.perf_counter() - began)
+
+
+def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) -> list[Run]:
+    """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded."""
+    num_updates = trials.configs[0].updates
+    updates: list[np.ndarray] = []
+    metrics: list[Metrics] = []
+    latest, is_interrupted = None, False
+    began = time.perf_counter()
+    try:
+        for latest in trials.progress:
+            if len(latest.recorded):
+                updates.append(latest.recorded)
+                metrics.append(latest.metrics)
+            if on_progress is not None:
+                rate = latest.update * trials.steps_per_update / (time.perf_counter() - began)
+                shown = [float(np.mean(getattr(m, name)[:, -1])) for m in metrics[-1:] for name in ("normalized_entropy", "support")]
+                on_progress(Status(latest.update, num_updates, rate, *(shown or (None, None))))
+    except KeyboardInterrupt:
+        is_interrupted = True
+    if latest is None or not updates:
+        raise KeyboardInterrupt
+    seconds = time.perf_counter() - began
+    recorded = np.concatenate(updates)
+    table = Metrics(*(np.concatenate(column, axis=1) for column in zip(*metrics, strict=True)))
+    finished = []
+    for number, config in enumerate(trials.configs):
+        rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
+        own = Metrics(*(column[rows] for column in table))
+        team = jax.tree.map(lambda leaf, rows=rows: leaf[rows], latest.team)
+        summary = _summary(trials, config, latest.update, seconds)
+        summary["is_interrupted"] = is_interrupted
+        summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
+        finished.append(Run(config, trials.world, recorded, own, team, summary))
+    return finished
+
+
+def _summary(trials: Trials, config: Explore, num_updates: int, seconds: float) -> dict[str, object]:
+    steps = num_updates * runs.steps_per_update(config, trials.world) * len(config.seeds)
+    return {
+        "farflung": version("farflung"),
+        "world": config.world,
+        "states": trials.world.num_states,
+        "actions": trials.world.num_actions,
+        "horizon": trials.world.horizon,
+        "agents": config.agents,
+        "single": config.single,
+        "updates": num_updates,
+        "seeds": list(config.seeds),
+        "environment_steps": steps,
+        "seconds": seconds,
+        "compile_seconds": trials.compile_seconds,
+        "steps_per_second": num_updates * trials.steps_per_update / seconds,
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+    }
