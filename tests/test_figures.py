@@ -2,7 +2,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from scipy import stats
 
 from farflung import explore, figures, gridworld
 
@@ -28,14 +27,6 @@ def test_a_run_is_drawn_with_labelled_axes(world, settings, expected, tmp_path):
     assert {"state entropy / log(states)", "distinct states visited", "policy updates", *expected} <= set(texts(figure))
     assert "agent 13" not in texts(figure)
     figure.savefig(tmp_path / "figure.png")
-
-
-def test_the_interval_is_students():
-    values = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-    mean, half_width = figures.mean_and_interval(values)
-    low, high = stats.ttest_1samp(values.astype(float), 0).confidence_interval(0.95)
-    np.testing.assert_allclose([mean - half_width, mean + half_width], [low, high], rtol=1e-6)
-    assert figures.mean_and_interval(values[:1])[1] is None
 
 
 def test_a_map_shows_each_states_value_in_its_cell():

@@ -164,7 +164,7 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from farflung.figures import mean_and_interval
+    from farflung.statistics import mean_and_interval
 
     summary = run.summary
     num_seeds = len(run.config.seeds)

@@ -1,6 +1,7 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total",)
 OPTIMIZERS = ("sgd", "adam")
+SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
+"""The learning rate and its decay per update in the paper's released code, and in its text."""
 POLICIES = ("stationary", "time-dependent")
 
 
@@ -20,8 +23,8 @@ def _default_is(text: str, metavar: str = "INT") -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
 
 
-def _one_of(names: Sequence[str]) -> object:
-    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
+def _one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}" + (" ..." if is_repeated else ""))
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,55 @@ class Explore:
                 raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}, not {seed!r}")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Rerun every experiment of the paper and write one page with its figures and what became of its claims.
+
+    Started again, it goes on where it was stopped.
+    """
+
+    worlds: Annotated[tuple[str, ...], _one_of(PAPER_WORLDS, is_repeated=True)] = PAPER_WORLDS
+    """Which of the paper's worlds."""
+    agents: tuple[int, ...] = (2, 4, 6)
+    """Sizes of the team (m)."""
+    seeds: int = 5
+    """How many: the paper's 0, 1, 2, 42, 133 first, then others."""
+    updates: int = 10_000
+    """Policy updates of each training (N)."""
+    schedule: Annotated[str, _one_of((*SCHEDULES, "both"))] = "both"
+    """The learning rate: a constant 0.15, as in the paper's code; 0.1 with decay 0.999, as in its text; or both."""
+    quick: bool = False
+    """A preview: 3 seeds, 500 updates, the code's learning rate only."""
+
+    def __post_init__(self) -> None:
+        if self.quick:
+            for name, value in (("seeds", 3), ("updates", 500), ("schedule", "code")):
+                object.__setattr__(self, name, value)
+        for name in ("worlds", "agents"):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} must name at least one, and none twice")
+        for world in self.worlds:
+            if world not in PAPER_WORLDS:
+                raise ValueError(unknown_name("world", world, PAPER_WORLDS, PAPER_WORLDS))
+        for number in self.agents:
+            _check_whole_number("agents", number)
+        for name in ("seeds", "updates"):
+            _check_whole_number(name, getattr(self, name))
+        if self.schedule not in (*SCHEDULES, "both"):
+            raise ValueError(unknown_name("schedule", self.schedule, (*SCHEDULES, "both"), (*SCHEDULES, "both")))
+
+    @property
+    def seed_values(self) -> tuple[int, ...]:
+        others = (seed for seed in range(self.seeds + len(PAPER_SEEDS)) if seed not in PAPER_SEEDS)
+        return tuple(itertools.islice(itertools.chain(PAPER_SEEDS, others), self.seeds))
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        return tuple(SCHEDULES) if self.schedule == "both" else (self.schedule,)
 
 
 def _check_whole_number(name: str, value: object) -> None:

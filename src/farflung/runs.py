@@ -28,6 +28,7 @@ from farflung.training import last_percent
 
 FORMAT_VERSION = 1
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
+_COLLECTION = "contents.json"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ def final_values(updates: Int[np.ndarray, " record"], metrics: Metrics) -> dict[
     return {name: values[:, is_last].mean(axis=1, dtype=np.float64) for name, values in metrics._asdict().items()}
 
 
+def typical_seed(run: Run) -> int:
+    """The seed whose final entropy is the median one."""
+    final = final_values(run.updates, run.metrics)["entropy"]
+    return run.config.seeds[int(np.argsort(final)[(len(final) - 1) // 2])]
+
+
 def check_destination(path: Path, force: bool) -> None:
     """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
     try:
@@ -99,6 +106,51 @@ def save_run(run: Run, path: Path, *, force: bool = False, figures: Mapping[str,
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
+    """Makes `path` a folder for many runs of one kind, or finds it to be that already.
+
+    What belongs together is described by `contents`, which is kept in the folder: nothing of another version or with other
+    settings is ever mixed in. With `force` such a folder is emptied.
+    """
+    path = path.absolute()
+    wanted = {"format_version": FORMAT_VERSION, **contents}
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            if not (path / _COLLECTION).is_file():
+                raise ValueError(f"{path} is not empty and holds no results: choose another directory")
+            try:
+                found = json.loads((path / _COLLECTION).read_text(encoding="utf-8"))
+            except ValueError:
+                found = None
+            if found == wanted:
+                return
+            if not force:
+                described = "that cannot be read" if not isinstance(found, dict) else _differences(found, wanted)
+                raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
+            shutil.rmtree(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file that appears under its name only when it is complete."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    return "with " + ", ".join(f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key])
 
 
 def load_run(path: str | Path) -> Run:

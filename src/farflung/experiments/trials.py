@@ -76,7 +76,9 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
                 metrics.append(latest.metrics)
             if on_progress is not None:
                 rate = latest.update * trials.steps_per_update / (time.perf_counter() - began)
-                shown = [float(np.mean(getattr(m, name)[:, -1])) for m in metrics[-1:] for name in ("normalized_entropy", "support")]
+                shown = [
+                    float(np.mean(getattr(m, name)[:, -1])) for m in metrics[-1:] for name in ("normalized_entropy", "support")
+                ]
                 on_progress(Status(latest.update, num_updates, rate, *(shown or (None, None))))
     except KeyboardInterrupt:
         is_interrupted = True
@@ -95,6 +97,12 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
         finished.append(Run(config, trials.world, recorded, own, team, summary))
     return finished
+
+
+def _shown(metrics: list[Metrics]) -> tuple[float, float] | tuple[None, None]:
+    if not metrics:
+        return None, None
+    return float(np.mean(metrics[-1].normalized_entropy[:, -1])), float(np.mean(metrics[-1].support[:, -1]))
 
 
 def _summary(trials: Trials, config: Explore, num_updates: int, seconds: float) -> dict[str, object]:

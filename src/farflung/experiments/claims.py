@@ -1,0 +1,129 @@
+"""What the paper claims, and what the runs say about each claim."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from farflung.config import PAPER_WORLDS
+from farflung.statistics import Difference, bootstrap, mean_difference, spread_difference
+
+
+class Cell(NamedTuple):
+    """One setting of the paper's experiments."""
+
+    world: str
+    agents: int
+    kind: str
+    """team, single or random"""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that was measured under one learning-rate schedule: for each cell, a value per seed."""
+
+    final: Mapping[Cell, Mapping[str, Float[np.ndarray, " seed"]]]
+    """The metrics at the end of training; of teams and single agents."""
+    dataset_entropy: Mapping[Cell, Float[np.ndarray, " seed"]]
+    """Normalised, of one dataset of m trajectories per seed."""
+    success: Mapping[Cell, Float[np.ndarray, "seed goal"]]
+    """Of offline Q-learning on that dataset."""
+    untrained_success: Mapping[str, float]
+    """What chance alone achieves in each world."""
+
+    @property
+    def worlds(self) -> list[str]:
+        return [world for world in PAPER_WORLDS if any(cell.world == world for cell in self.final)]
+
+    @property
+    def agents(self) -> list[int]:
+        return sorted({cell.agents for cell in self.final})
+
+
+class Claim(NamedTuple):
+    """A statement of the paper in one setting, and the difference that decides it."""
+
+    statement: str
+    where: str
+    """The section or figure that makes it."""
+    world: str
+    agents: str
+    difference: Difference
+    unit: str
+
+
+def claims(findings: Findings) -> Iterator[Claim]:
+    """Every claim in every setting, in the paper's order."""
+
+    def each_setting(statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]) -> Iterator[Claim]:
+        for world in findings.worlds:
+            for agents in findings.agents:
+                cells = (Cell(world, agents, kind) for kind in ("team", "single", "random"))
+                yield Claim(statement, where, world, str(agents), decide(*cells), unit)
+
+    def final(metric: str, sign: int) -> Callable[[Cell, Cell, Cell], Difference]:
+        def decide(team: Cell, single: Cell, _random: Cell) -> Difference:
+            return mean_difference(sign * findings.final[team][metric], sign * findings.final[single][metric])
+
+        return decide
+
+    data, success = findings.dataset_entropy, findings.success
+    yield from each_setting("parallel agents reach a higher entropy than a single one", "Figure 1", "of log 43", final("normalized_entropy", 1))
+    yield from each_setting("parallel agents visit more states than a single one", "Figure 1", "states", final("support", 1))
+    yield from each_setting(
+        "datasets of parallel agents have a higher entropy than a single agent's",
+        "Figure 2",
+        "of log 43",
+        lambda team, single, _: mean_difference(data[team], data[single]),
+    )
+    yield from each_setting(
+        "datasets of a single agent have a higher entropy than a random policy's",
+        "Figure 2",
+        "of log 43",
+        lambda _, single, random: mean_difference(data[single], data[random]),
+    )
+    yield from each_setting(
+        "datasets of parallel agents vary less between runs than a single agent's",
+        "Section 6",
+        "of log 43, standard deviation",
+        lambda team, single, _: spread_difference(data[single], data[team]),
+    )
+    yield from each_setting(
+        "offline RL reaches more goals with parallel agents' data than with a single agent's",
+        "Figure 3",
+        "of goals",
+        lambda team, single, _: mean_difference(success[team].mean(axis=1), success[single].mean(axis=1)),
+    )
+    yield from each_setting(
+        "offline RL reaches more goals with a single agent's data than with a random policy's",
+        "Figure 3",
+        "of goals",
+        lambda _, single, random: mean_difference(success[single].mean(axis=1), success[random].mean(axis=1)),
+    )
+    yield from _diminishing_returns(findings)
+    yield from each_setting("parallel policies are more deterministic", "Appendix C.4", "nats", final("policy_entropy", -1))
+    yield from each_setting("parallel agents each have a lower entropy of their own", "Section 4", "nats", final("individual_entropy", -1))
+    yield from each_setting("parallel agents are more diverse", "Section 4", "nats", final("diversity", 1))
+
+
+def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
+    """The gain from each further pair of agents against the gain from the pair before."""
+
+    def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: int) -> np.ndarray:
+        return 2 * np.mean(some, axis=axis) - np.mean(few, axis=axis) - np.mean(many, axis=axis)
+
+    for few, some, many in zip(findings.agents, findings.agents[1:], findings.agents[2:], strict=False):
+        if some - few != many - some:
+            continue
+        for world in findings.worlds:
+            entropies = [findings.final[Cell(world, agents, "team")]["normalized_entropy"] for agents in (few, some, many)]
+            yield Claim(
+                "further agents add less than those before",
+                "Appendix C.1",
+                world,
+                f"{few}, {some}, {many}",
+                bootstrap(slowdown, *entropies),
+                "of log 43",
+            )

@@ -1,0 +1,214 @@
+"""The whole paper: all trainings, datasets and offline RL."""
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from farflung.config import SCHEDULES, Explore, Reproduce
+from farflung.environments import TabularMDP, make_world
+from farflung.experiments.claims import Cell, Findings
+from farflung.experiments.trials import Status, begin, finish
+from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
+from farflung.policies import TabularSoftmax
+from farflung.rollout import Trajectories, play
+from farflung.runs import Run, final_values, load_run, open_collection, save_run, steps_per_update
+
+KINDS = ("team", "single", "random")
+
+
+class SuiteStatus(NamedTuple):
+    """How far the whole suite is, in environment steps."""
+
+    steps: int
+    num_steps: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All that was found."""
+
+    config: Reproduce
+    runs: Mapping[tuple[str, Cell], Run]
+    """The trained teams and single agents, by schedule and cell."""
+    findings: Mapping[str, Findings]
+    """By schedule."""
+
+
+def reproduce(
+    config: Reproduce,
+    out: str | Path,
+    *,
+    force: bool = False,
+    on_progress: Callable[[SuiteStatus], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> Reproduction:
+    """Trains what is not yet in the folder `out`, keeps each part there when it is finished, and measures everything.
+
+    Args:
+        force: discard what is in the folder if it comes from another version or other settings.
+        on_note: told of parts in the folder that are damaged and therefore trained again.
+    """
+    out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
+    open_collection(out, contents, force=force)
+    worlds = {name: make_world(name) for name in config.worlds}
+    wanted = {
+        (schedule, cell): _explore_config(config, schedule, cell)
+        for cell in (Cell(world, agents, kind) for world in worlds for agents in config.agents for kind in KINDS[:2])
+        for schedule in config.schedules
+    }
+    steps = {key: _num_steps(explore, worlds[explore.world]) for key, explore in wanted.items()}
+    found = {key: run for key, explore in wanted.items() if (run := _kept(_folder(out, *key), explore, note)) is not None}
+    missing: dict[Cell, list[str]] = {}
+    for schedule, cell in wanted:
+        if (schedule, cell) not in found:
+            missing.setdefault(cell, []).append(schedule)
+    done, num_steps = sum(steps[key] for key in found), sum(steps.values())
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        # Both schedules of a cell train side by side, and the next cells are compiled meanwhile.
+        cells = list(missing)
+        compiling = [
+            pool.submit(begin, [wanted[schedule, cell] for schedule in missing[cell]], worlds[cell.world]) for cell in cells
+        ]
+        try:
+            for cell, trials in zip(cells, compiling, strict=True):
+                per_update = sum(steps[schedule, cell] for schedule in missing[cell]) // config.updates
+                tell(SuiteStatus(done, num_steps, _name(cell)))
+                runs = finish(trials.result(), partial(_tell, tell, done, num_steps, per_update, _name(cell)))
+                if runs[0].summary["is_interrupted"]:
+                    raise KeyboardInterrupt
+                for schedule, run in zip(missing[cell], runs, strict=True):
+                    save_run(run, _folder(out, schedule, cell), force=True)
+                    found[schedule, cell] = run
+                    done += steps[schedule, cell]
+        finally:
+            pool.shutdown(cancel_futures=True)
+    tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
+    return Reproduction(config, found, {schedule: _measure(config, schedule, found, worlds) for schedule in config.schedules})
+
+
+def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
+    learning_rate, decay = SCHEDULES[schedule]
+    return Explore(
+        cell.world,
+        agents=cell.agents,
+        single=cell.kind == "single",
+        updates=config.updates,
+        learning_rate=learning_rate,
+        decay=decay,
+        seeds=config.seed_values,
+    )
+
+
+def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | None:
+    if not folder.exists():
+        return None
+    try:
+        run = load_run(folder)
+    except ValueError as error:
+        note(f"{error}; it is trained again")
+        return None
+    if run.config != wanted or run.summary["is_interrupted"]:
+        note(f"{folder} has other settings than asked for; it is trained again")
+        return None
+    return run
+
+
+def _measure(
+    config: Reproduce, schedule: str, runs: Mapping[tuple[str, Cell], Run], worlds: Mapping[str, TabularMDP]
+) -> Findings:
+    final = {cell: final_values(run.updates, run.metrics) for (name, cell), run in runs.items() if name == schedule}
+    entropy: dict[Cell, Float[np.ndarray, " seed"]] = {}
+    success: dict[Cell, Float[np.ndarray, "seed goal"]] = {}
+    untrained: dict[str, float] = {}
+    for name, world in worlds.items():
+        cells = [Cell(name, agents, kind) for agents in config.agents for kind in KINDS]
+        # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
+        logits = jnp.stack([_logits(runs, schedule, cell, config, world) for cell in cells])
+        keys = jnp.stack([_keys(config, cell) for cell in cells])
+        num_real = jnp.asarray([cell.agents * world.horizon for cell in cells], jnp.int32)
+        states, rates = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
+        for cell, visited, reached in zip(cells, np.asarray(states), np.asarray(rates), strict=True):
+            entropy[cell] = np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states)
+            success[cell] = reached
+        untrained[name] = float(_untrained_success(jr.key(0), world, goals_of(world)))
+    return Findings(final, entropy, success, untrained)
+
+
+def _logits(
+    runs: Mapping[tuple[str, Cell], Run], schedule: str, cell: Cell, config: Reproduce, world: TabularMDP
+) -> Float[Array, "seed agent state action"]:
+    shape = (config.seeds, max(config.agents), world.num_states, world.num_actions)
+    if cell.kind == "random":
+        return jnp.zeros(shape)
+    logits = runs[schedule, cell].team.logits
+    if cell.kind == "single":
+        return jnp.broadcast_to(logits, shape)
+    return jnp.pad(logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
+
+
+def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:
+    number = 1_000 * KINDS.index(cell.kind) + cell.agents
+    return jnp.stack([jr.fold_in(jr.key(seed), number) for seed in config.seed_values])
+
+
+@jax.jit
+def _collect_and_learn(
+    keys: Key[Array, "cell seed"],
+    world: TabularMDP,
+    logits: Float[Array, "cell seed agent state action"],
+    num_real: Int[Array, " cell"],
+    goals: Int[Array, " goal"],
+) -> tuple[Int[Array, "cell seed agent times"], Float[Array, "cell seed goal"]]:
+    """One trajectory per agent, and how often Q-learning on the first `num_real` steps leads to each goal."""
+
+    def collect(key: Key[Array, ""], logits: Float[Array, "agent state action"], num_real: Int[Array, ""]) -> tuple[Trajectories, Transitions]:
+        trajectories = play(key, TabularSoftmax(logits), world, 1, 1)
+        return trajectories, transitions(trajectories)._replace(num=num_real)
+
+    collected, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(keys, logits, num_real)
+    rates = jax.vmap(goal_success, (0, None, 0, None))(keys, world, data, goals)
+    return collected.states[:, :, 0, :, 0], rates
+
+
+@jax.jit
+def _untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, " goal"]) -> Float[Array, ""]:
+    """How often chance alone reaches a goal: the mean over all goals with Q-values that are all zero."""
+    nothing = jnp.zeros((world.num_states, world.num_actions))
+    settings = QLearning(num_episodes=100)
+    return jnp.mean(jax.vmap(lambda goal: success_rate(key, world, nothing, goal, settings))(goals))
+
+
+def _entropy(states: Int[np.ndarray, "agent times"]) -> float:
+    _, counts = np.unique(states, return_counts=True)
+    shares = counts / counts.sum()
+    return float(-np.sum(shares * np.log(shares)))
+
+
+def _num_steps(config: Explore, world: TabularMDP) -> int:
+    return config.updates * len(config.seeds) * steps_per_update(config, world)
+
+
+def _tell(tell: Callable[[SuiteStatus], None], done: int, num_steps: int, per_update: int, what: str, status: Status) -> None:
+    tell(SuiteStatus(done + status.update * per_update, num_steps, what))
+
+
+def _folder(out: Path, schedule: str, cell: Cell) -> Path:
+    return out / "runs" / schedule / f"{cell.world}-{cell.agents}-{cell.kind}"
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.world}, {cell.agents} agents" if cell.kind == "team" else f"{cell.world}, 1 agent x {cell.agents}"

@@ -1,0 +1,87 @@
+"""What a run of `farflung explore` has learnt."""
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure, SubFigure
+
+from farflung.figures.maps import draw_on_map, is_wide
+from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
+from farflung.metrics import occupancy
+from farflung.runs import Run, typical_seed
+from farflung.statistics import mean_and_interval
+
+_MOST_AGENTS_SHOWN = 12
+
+
+def explored(run: Run) -> Figure:
+    """The learning curves of a run, and on a map where the team and each of its agents go."""
+    with mpl.rc_context(STYLE):
+        if run.world.positions is None:
+            figure = Figure(figsize=(9, 3.8), layout="constrained")
+            _learning_curves(figure, figure.subplots(1, 2), run)
+        else:
+            figure = Figure(figsize=(12, 6 if is_wide(run.world) else 5), layout="constrained")
+            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
+            _learning_curves(left, left.subplots(2, 1, sharex=True), run)
+            _occupancy_maps(right, run)
+        kind = f"one policy, {run.config.agents} trajectories" if run.config.single else f"{run.config.agents} agents"
+        figure.suptitle(f"{run.config.world}, {kind}, horizon {run.world.horizon}", fontweight="bold")
+    return figure
+
+
+def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:
+    num_seeds = len(run.config.seeds)
+    for axis, name, label in (
+        (axes[0], "normalized_entropy", "state entropy / log(states)"),
+        (axes[1], "support", "distinct states visited"),
+    ):
+        mean, half_width = mean_and_interval(getattr(run.metrics, name))
+        axis.plot(run.updates, mean, color=BLUE, label=f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed")
+        if half_width is not None:
+            band = (mean - half_width, mean + half_width)
+            axis.fill_between(run.updates, *band, color=BLUE, alpha=0.2, lw=0, label="95% confidence")
+        axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.25)
+    for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[1:]:
+        axis.set_xlabel("policy updates")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **LEGEND)
+
+
+def _occupancy_maps(figure: SubFigure, run: Run) -> None:
+    seed = typical_seed(run)
+    visits = np.asarray(occupancy(run.world, run.team_of(seed)))
+    num_agents = len(visits)
+    if num_agents == 1:
+        _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
+        return
+    wide = is_wide(run.world)
+    if wide:
+        parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
+    else:
+        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.1))
+    team_figure, agents_figure = parts.flat
+    _team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
+
+    shown = min(num_agents, _MOST_AGENTS_SHOWN)
+    num_columns = -(-shown // 2) if wide else min(shown, 2 + (shown > 6))
+    grid = agents_figure.subplots(-(-shown // num_columns), num_columns, squeeze=False)
+    norm = Normalize(0, float(visits[:shown].max()))
+    for agent, axis in enumerate(grid.flat):
+        if agent >= shown:
+            axis.set_axis_off()
+            continue
+        image = draw_on_map(axis, run.world, visits[agent], norm)
+        axis.set_title(f"agent {agent + 1}", fontsize=8)
+    agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
+    if shown < num_agents:
+        agents_figure.suptitle(f"the first {shown} of {num_agents} agents", fontsize=8)
+
+
+def _team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
+    axis = figure.subplots()
+    image = draw_on_map(axis, run.world, visits)
+    axis.set_title(title)
+    figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)

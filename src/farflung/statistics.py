@@ -1,0 +1,59 @@
+"""What seeds say about a claim: means, intervals, verdicts."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+Verdict = Literal["holds", "does not hold", "undecided"]
+
+
+class Difference(NamedTuple):
+    """An estimate with its 95% bootstrap interval over seeds."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the claim that the difference is positive."""
+        if self.low > 0:
+            return "holds"
+        return "does not hold" if self.high < 0 else "undecided"
+
+
+def mean_and_interval(
+    values: Float[np.ndarray, "seed *axes"],
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"] | None]:
+    """The mean over the seeds and the half-width of its 95% confidence interval (Student's t); None with a single seed."""
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
+    if len(values) < 2:
+        return mean, None
+    return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
+
+
+def bootstrap(statistic: Callable[..., np.ndarray], *samples: Float[np.ndarray, " seed"]) -> Difference:
+    """A statistic of independent samples, one of each run, with its percentile bootstrap interval.
+
+    Args:
+        statistic: takes the samples and `axis`, as NumPy's reductions do.
+    """
+    value = float(statistic(*samples, axis=-1))
+    if min(len(sample) for sample in samples) < 2:
+        return Difference(value, -np.inf, np.inf)
+    found = stats.bootstrap(
+        samples, statistic, n_resamples=4999, vectorized=True, method="percentile", rng=np.random.default_rng(0)
+    )
+    return Difference(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+
+
+def mean_difference(higher: Float[np.ndarray, " seed"], lower: Float[np.ndarray, " seed"]) -> Difference:
+    return bootstrap(lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis), higher, lower)
+
+
+def spread_difference(wider: Float[np.ndarray, " seed"], narrower: Float[np.ndarray, " seed"]) -> Difference:
+    """By how much the standard deviation of the first exceeds that of the second."""
+    return bootstrap(lambda a, b, axis: np.std(a, axis=axis, ddof=1) - np.std(b, axis=axis, ddof=1), wider, narrower)
