@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
@@ -50,6 +50,11 @@ class Run:
     def steps(self) -> Int[np.ndarray, " record"]:
         """The environment steps of one seed's team up to each record."""
         return self.updates.astype(np.int64) * steps_per_update(self.config, self.world)
+
+    @property
+    def is_spaced(self) -> Bool[np.ndarray, " record"]:
+        """Which records make up a curve: not every one of the last 1%, which lie side by side."""
+        return (self.updates < last_percent(int(self.updates[-1]))) | (self.updates == self.updates[-1])
 
     def team_of(self, seed: int) -> TabularSoftmax:
         """The team that was trained with one of the seeds."""

@@ -37,11 +37,12 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
         (axes[0], "normalized_entropy", "state entropy / log(states)"),
         (axes[1], "support", "distinct states visited"),
     ):
-        mean, half_width = mean_and_interval(getattr(run.metrics, name))
-        axis.plot(run.updates, mean, color=BLUE, label=f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed")
+        updates = run.updates[run.is_spaced]
+        mean, half_width = mean_and_interval(getattr(run.metrics, name)[:, run.is_spaced])
+        axis.plot(updates, mean, color=BLUE, label=f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed")
         if half_width is not None:
             band = (mean - half_width, mean + half_width)
-            axis.fill_between(run.updates, *band, color=BLUE, alpha=0.2, lw=0, label="95% confidence")
+            axis.fill_between(updates, *band, color=BLUE, alpha=0.2, lw=0, label="95% confidence")
         axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
