@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: run test lint bench clean
 
 run: .venv/installed
-	$(BIN)/farflung explore maze-det --agents 6 --out runs/maze-det --force
+	$(BIN)/farflung reproduce $(ARGS)
 
 test: .venv/installed
 	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
@@ -16,7 +16,7 @@ lint: .venv/installed
 	$(BIN)/mypy
 
 bench: .venv/installed
-	$(BIN)/python -m benchmarks.speed $(ARGS)
+	@$(BIN)/python -m benchmarks.speed $(ARGS)
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

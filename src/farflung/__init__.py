@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE
-    from farflung.config import Explore
+    from farflung.config import Explore, Reproduce
     from farflung.entropy import Entropy, decompose, plug_in, shannon
     from farflung.environments import (
         MAZE,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         tabular_mdp,
     )
     from farflung.experiments.explore import explore
+    from farflung.experiments.reproduce import reproduce
     from farflung.metrics import Metrics, measure, occupancy
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
     from farflung.rollout import Trajectories, play
@@ -33,6 +34,7 @@ __all__ = [
     "Environment",
     "Explore",
     "Metrics",
+    "Reproduce",
     "Run",
     "TabularMDP",
     "TabularSoftmax",
@@ -48,6 +50,7 @@ __all__ = [
     "occupancy",
     "play",
     "plug_in",
+    "reproduce",
     "save_run",
     "shannon",
     "softmax_team",
@@ -58,7 +61,7 @@ __all__ = [
 
 _MODULES = {
     "algorithms": ("PGPSE",),
-    "config": ("Explore",),
+    "config": ("Explore", "Reproduce"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
     "environments": (
         "MAZE",
@@ -72,6 +75,7 @@ _MODULES = {
         "tabular_mdp",
     ),
     "experiments.explore": ("explore",),
+    "experiments.reproduce": ("reproduce",),
     "metrics": ("Metrics", "measure", "occupancy"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
     "rollout": ("Trajectories", "play"),

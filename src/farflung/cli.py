@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from farflung.config import Explore, check_world
+from farflung.config import Explore, Reproduce, check_world, is_map_file
 
 if TYPE_CHECKING:
+    from farflung.experiments.reproduce import SuiteStatus
     from farflung.experiments.trials import Status
     from farflung.runs import Run
 
@@ -36,6 +37,18 @@ class Output:
     """Print the summary as one JSON object on stdout, and everything else on stderr."""
 
 
+@dataclass(frozen=True)
+class ReproduceOutput(Output):
+    """Where the results go, and what is printed."""
+
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: reproduction, or reproduction-preview)")
+    ] = None
+    """Directory for the page, the figures, the numbers and the trained runs."""
+    force: bool = False
+    """Discard results of another version or with other settings that are in that directory."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `farflung` and returns its exit code: 2 for what the user can mend, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -48,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"farflung: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("farflung: interrupted before there was anything to save", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"farflung: interrupted{''.join(f'; {note}' for note in interrupt.args)}", file=sys.stderr)
         return 130
 
 
@@ -59,7 +72,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     try:
         with contextlib.redirect_stderr(messages):
             return tyro.extras.subcommand_cli_from_dict(
-                {"explore": _explore},
+                {"explore": _explore, "reproduce": _reproduce},
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",
                 args=arguments or ["--help"],
@@ -83,6 +96,8 @@ def _one_line(boxed: str) -> str:
     has_title = "╭" not in boxed and len(sections) > 1
     message, *rest = sections[has_title:]
     message = re.sub(r"^Error parsing \S*(config|output): ", "", message).replace("'config.world'", "WORLD")
+    message = re.sub(r"^(Missing from farflung explore: WORLD) .*", r"\1", message)
+    message = re.sub(r"\b(batch|learning|log)_(size|rate|every)\b", r"\1-\2", message)
     for section in rest:
         if match := re.match(r"Perhaps you meant: (\S+)", section):
             message += f" (did you mean {match[1]}?)"
@@ -96,27 +111,90 @@ def _explore(config: Explore, output: Output) -> Callable[[], int]:
 
     def run() -> int:
         check_world(config.world)
-        out = output.out or _new_directory(config)
         use_all_cores()
         from farflung.experiments.explore import explore  # JAX with it
+        from farflung.runs import to_json
 
         settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-        with _progress_bar(config, output.quiet) as on_progress:
+        with _destination(config, output) as out, _progress_bar(output.quiet) as show:
+
+            def on_progress(status: "Status") -> None:
+                state = "compiling" if status.update == 0 else ""
+                if status.normalized_entropy is not None:
+                    rate = f"{status.steps_per_second / 1e6:.0f}M steps/s"
+                    state = f"entropy {status.normalized_entropy:.3f} support {status.support:.1f} {rate}"
+                show(config.world, status.update, status.num_updates, state)
+
             result = explore(**settings, out=out, force=output.force, on_progress=on_progress)
         if not output.quiet:
             _print_table(result, out, is_on_stderr=output.json)
         if output.json:
-            print(json.dumps(result.summary))
+            print(to_json(result.summary))
         return 130 if result.summary["is_interrupted"] else 0
 
     return run
 
 
-def _new_directory(config: Explore) -> Path:
-    stem = Path(config.world).stem if Path(config.world).is_file() else config.world.replace("/", "-")
+def _reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
+    """Rerun every experiment of the paper and write one page with its figures and what became of its claims."""
+
+    def run() -> int:
+        began = time.perf_counter()
+        use_all_cores()
+        from farflung.experiments.reproduce import reproduce  # JAX with it
+        from farflung.report import write_report
+        from farflung.runs import to_json
+
+        out = output.out or Path("reproduction-preview" if config.quick else "reproduction")
+        notes: list[str] = []
+        try:
+            with _progress_bar(output.quiet) as show:
+
+                def on_progress(status: "SuiteStatus") -> None:
+                    show("the paper", status.steps, status.num_steps, status.what)
+
+                found = reproduce(config, out, force=output.force, on_progress=on_progress, on_note=notes.append)
+                show("the paper", 1, 1, "figures and page")
+                summary = write_report(found, out, began)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
+        finally:
+            for note in notes:
+                print(f"farflung: {note}", file=sys.stderr)
+        if output.json:
+            print(to_json(summary))
+        elif not output.quiet:
+            _print_claims(summary)
+        return 0
+
+    return run
+
+
+@contextlib.contextmanager
+def _destination(config: Explore, output: Output) -> Iterator[Path]:
+    """The directory for a run: the user's, or a new one that no other process can take meanwhile."""
+    if output.out is not None:
+        yield output.out
+        return
+    stem = Path(config.world).stem if is_map_file(config.world) else config.world.replace("/", "-")
     name = f"{stem}-{config.agents}-{'single' if config.single else 'agents'}"
-    candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10**6))
-    return next(candidate for candidate in candidates if not candidate.exists())
+    parent = Path("runs")
+    number, is_new_parent = 1, not parent.exists()
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    try:
+        yield path
+    finally:
+        for folder in (path, parent) if is_new_parent else (path,):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only if nothing was saved
 
 
 def use_all_cores() -> None:
@@ -124,39 +202,32 @@ def use_all_cores() -> None:
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update(
-            "jax_num_cpu_devices", len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        )
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jax.config.update("jax_num_cpu_devices", cores)
 
 
 @contextlib.contextmanager
-def _progress_bar(config: Explore, is_quiet: bool) -> "Iterator[Callable[[Status], None] | None]":
+def _progress_bar(is_quiet: bool) -> Iterator[Callable[[str, int, int, str], None]]:
+    """A function of what is done, how far, out of how much, and a remark, that shows a bar on stderr from its first call on."""
     if is_quiet:
-        yield None
+        yield lambda *_: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} updates"),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task(config.world, total=config.updates, state="compiling")
+    remark = TextColumn("{task.fields[remark]}")
+    columns = (TextColumn("{task.description}"), BarColumn(12), TaskProgressColumn(), TimeRemainingColumn(), remark)
+    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+    task = bar.add_task("", start=True, remark="")
 
-        def show(status: "Status") -> None:
-            state = "compiled"
-            if status.normalized_entropy is not None:
-                state = (
-                    f"entropy {status.normalized_entropy:.3f}  support {status.support:.1f}  "
-                    f"{status.steps_per_second / 1e6:,.1f}M steps/s"
-                )
-            bar.update(task, completed=status.update, state=state)
+    def show(what: str, done: int, total: int, remark: str) -> None:
+        bar.start()
+        bar.update(task, description=what, completed=done, total=total, remark=remark)
 
+    try:
         yield show
+    finally:
+        bar.stop()
 
 
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
@@ -188,3 +259,19 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     if summary["is_interrupted"]:
         console.print(f"interrupted after {summary['updates']:,} of {run.config.updates:,} updates; what there is was saved")
     console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)
+
+
+def _print_claims(summary: dict[str, object]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    claims: dict[str, dict[str, dict[str, int]]] = summary["claims"]  # type: ignore[assignment]
+    table = Table(title="In how many settings the paper's claims hold / are undecided / do not hold")
+    table.add_column("claim")
+    for schedule in claims:
+        table.add_column(f"learning rate of the {schedule}", justify="right")
+    for statement in next(iter(claims.values())):
+        table.add_row(statement, *(" / ".join(map(str, claims[schedule][statement].values())) for schedule in claims))
+    console.print(table)
+    console.print(f"{summary['seconds']:.1f} s. See {summary['page']}", soft_wrap=True)

@@ -3,10 +3,12 @@
 import difflib
 import itertools
 import math
+import numbers
+import operator
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -72,22 +74,13 @@ class Explore:
         for name in ("agents", "trajectories", "batch_size", "updates", "horizon", "log_every"):
             value = getattr(self, name)
             if value is not None or name not in ("horizon", "log_every"):
-                _check_whole_number(name, value)
-        if self.slip is not None and not 0 <= self.slip <= 1:
-            raise ValueError(f"slip is a probability between 0 and 1, not {self.slip}")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ValueError(f"learning_rate must be a positive number, not {self.learning_rate}")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"decay must be above 0 and at most 1, not {self.decay}")
+                object.__setattr__(self, name, whole_number(name, value))
+        if self.slip is not None:
+            check_slip(self.slip)
+        check_learning_rate(self.learning_rate, self.decay)
         for name, known in (("optimizer", OPTIMIZERS), ("credit", CREDITS), ("policy", POLICIES)):
-            if getattr(self, name) not in known:
-                raise ValueError(unknown_name(name, getattr(self, name), known, known))
-        object.__setattr__(self, "seeds", tuple(self.seeds))
-        if not self.seeds:
-            raise ValueError("at least one seed is needed")
-        for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-                raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}, not {seed!r}")
+            check_name(name, getattr(self, name), known)
+        object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
 
@@ -122,14 +115,12 @@ class Reproduce:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} must name at least one, and none twice")
         for world in self.worlds:
-            if world not in PAPER_WORLDS:
-                raise ValueError(unknown_name("world", world, PAPER_WORLDS, PAPER_WORLDS))
+            check_name("world", world, PAPER_WORLDS)
         for number in self.agents:
-            _check_whole_number("agents", number)
+            whole_number("agents", number)
         for name in ("seeds", "updates"):
-            _check_whole_number(name, getattr(self, name))
-        if self.schedule not in (*SCHEDULES, "both"):
-            raise ValueError(unknown_name("schedule", self.schedule, (*SCHEDULES, "both"), (*SCHEDULES, "both")))
+            whole_number(name, getattr(self, name))
+        check_name("schedule", self.schedule, (*SCHEDULES, "both"))
 
     @property
     def seed_values(self) -> tuple[int, ...]:
@@ -141,24 +132,70 @@ class Reproduce:
         return tuple(SCHEDULES) if self.schedule == "both" else (self.schedule,)
 
 
-def _check_whole_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int, if it is a whole number from 1 on."""
+    number = _as_int(value)
+    if number is None:
         raise ValueError(f"{name} must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}")
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
+
+
+def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
+    """The seeds as ints, if there are any and they fit 32 bits."""
+    values = tuple(seeds)
+    numbers = tuple(number for seed in values if (number := _as_int(seed)) is not None and 0 <= number < 2**32)
+    if not values:
+        raise ValueError("at least one seed is needed")
+    if len(numbers) < len(values):
+        raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}: {', '.join(map(str, values))} are not all such")
+    return numbers
+
+
+def _as_int(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_slip(slip: Any) -> None:
+    if not (isinstance(slip, numbers.Real) and 0 <= float(slip) <= 1):
+        raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
+
+
+def check_learning_rate(learning_rate: Any, decay: Any) -> None:
+    """Either may be a number or, with one for each seed, a sequence of numbers."""
+    for name, values, is_fine in (
+        ("learning_rate must be a positive number", learning_rate, lambda value: 0 < value < math.inf),
+        ("decay must be above 0 and at most 1", decay, lambda value: 0 < value <= 1),
+    ):
+        for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
+            if not (isinstance(value, numbers.Real) and is_fine(value)):
+                raise ValueError(f"{name}, not {value}")
+
+
+def check_name(kind: str, name: Any, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(unknown_name(kind, name, known, known))
 
 
 def check_world(name: str) -> None:
     """Raises ValueError unless there is a world, a file or a Gymnasium id of that name."""
-    if name in PAPER_WORLDS or Path(name).is_file():
+    if name in PAPER_WORLDS or is_map_file(name):
         return
-    if Path(name).is_dir():
-        raise ValueError(f"{name} is a directory, not a map")
+    if name and os.path.isdir(name):  # noqa: PTH112
+        raise ValueError(f"{name!r} is a directory, not a map")
     import gymnasium  # takes a while, and the paper's worlds don't need it
 
     if name not in gymnasium.registry:
         known = [*PAPER_WORLDS, *gymnasium.registry]
         raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")
+
+
+def is_map_file(name: str) -> bool:
+    return os.path.isfile(name)  # noqa: PTH113  (Path's raises if a name is too long to be one)
 
 
 def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequence[str]) -> str:

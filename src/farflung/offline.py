@@ -32,6 +32,9 @@ class QLearning(NamedTuple):
     max_steps: int = 200
 
 
+PAPER = QLearning()
+
+
 def transitions(trajectories: Trajectories) -> Transitions:
     """All steps of all trajectories, pooled."""
     states, actions = trajectories
@@ -40,7 +43,7 @@ def transitions(trajectories: Trajectories) -> Transitions:
 
 
 def q_values(
-    key: PRNGKeyArray, world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = QLearning()
+    key: PRNGKeyArray, world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
 ) -> Float[Array, "state action"]:
     """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
 
@@ -54,7 +57,7 @@ def success_rate(
     world: TabularMDP,
     values: Float[Array, "state action"],
     goal: Int[Array, ""],
-    settings: QLearning = QLearning(),
+    settings: QLearning = PAPER,
 ) -> Float[Array, ""]:
     """The share of episodes in which the greedy policy reaches the goal.
 
@@ -70,7 +73,7 @@ def goal_success(
     world: TabularMDP,
     data: Transitions,
     goals: Int[Array, " goal"],
-    settings: QLearning = QLearning(),
+    settings: QLearning = PAPER,
 ) -> Float[Array, "dataset goal"]:
     """How often Q-learning on each dataset leads to each goal: all datasets and goals side by side.
 

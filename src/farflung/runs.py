@@ -7,9 +7,11 @@ import io
 import json
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from farflung.training import last_percent
 
 FORMAT_VERSION = 1
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
+_FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY, "figure.png", "figure.svg"}
 _COLLECTION = "contents.json"
 
 
@@ -58,6 +61,8 @@ class Run:
 
     def team_of(self, seed: int) -> TabularSoftmax:
         """The team that was trained with one of the seeds."""
+        if seed not in self.config.seeds:
+            raise ValueError(f"seed {seed} is not one of the run's: {', '.join(map(str, self.config.seeds))}")
         row = self.config.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[row], self.team)
 
@@ -65,6 +70,19 @@ class Run:
 def steps_per_update(config: Explore, world: TabularMDP) -> int:
     """The environment steps that the team of one seed takes for one update: B m K T."""
     return config.batch_size * config.agents * config.trajectories * world.horizon
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which numbers that are not finite are null, as JSON has no others."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(item) for item in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
 def final_values(updates: Int[np.ndarray, " record"], metrics: Metrics) -> dict[str, Float[np.ndarray, " seed"]]:
@@ -83,10 +101,14 @@ def check_destination(path: Path, force: bool) -> None:
     """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
     try:
         if path.is_dir() and any(path.iterdir()):
-            if not (path / _CONFIG).is_file():
+            if not _is_run(path):
                 raise ValueError(f"{path} is not empty and holds no run: choose another directory")
             if not force:
                 raise ValueError(f"{path} already holds a run: choose another directory, or replace it with --force")
+            if others := [child.name for child in path.iterdir() if child.name not in _FILES]:
+                raise ValueError(f"{path} holds more than a run ({others[0]}), so it is not replaced: choose another directory")
+            if path.resolve() == Path.cwd():
+                raise ValueError("the current directory cannot be replaced: choose another one")
         elif path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a directory")
         parent = next(parent for parent in path.absolute().parents if parent.exists())
@@ -96,17 +118,19 @@ def check_destination(path: Path, force: bool) -> None:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def save_run(run: Run, path: Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
+def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
+    path = Path(path)
     check_destination(path, force)
-    path = path.absolute()
+    path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
         staging.chmod(0o777 & ~_umask())
         try:
             _write(run, staging, figures or {})
-            _replace(path, staging)
+            with uninterrupted():
+                _put_in_place(staging, path)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
@@ -155,7 +179,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return "with " + ", ".join(f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key])
+    return "with " + ", ".join(
+        f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]
+    )
 
 
 def load_run(path: str | Path) -> Run:
@@ -187,7 +213,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         "config": dataclasses.asdict(run.config),
     }
     (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
-    (directory / _SUMMARY).write_text(json.dumps(run.summary, indent=2) + "\n", encoding="utf-8")
+    (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     world = {field.name: getattr(run.world, field.name) for field in dataclasses.fields(run.world)}
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in world.items() if value is not None}
@@ -224,10 +250,24 @@ def _read_metrics(path: Path, seeds: tuple[int, ...]) -> tuple[Int[np.ndarray, "
     return by_seed[0, :, 1].astype(np.int64), Metrics(*np.moveaxis(by_seed[..., 3:], -1, 0).astype(np.float32))
 
 
-def _replace(path: Path, staging: Path) -> None:
+def _is_run(path: Path) -> bool:
+    try:
+        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(header, dict) and {"format_version", "farflung", "config"} <= header.keys()
+
+
+def _put_in_place(staging: Path, path: Path) -> None:
     if not path.exists():
         staging.rename(path)
         return
+    if not any(path.iterdir()):
+        # The directory stays, as somebody may be in it; the config, by which a run is known, comes last.
+        for file in sorted(staging.iterdir(), key=lambda file: file.name == _CONFIG):
+            file.rename(path / file.name)
+        return
+    check_destination(path, force=True)
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}-replaced-", dir=path.parent))
     path.rename(old / path.name)
     try:
@@ -237,6 +277,22 @@ def _replace(path: Path, staging: Path) -> None:
             (old / path.name).rename(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Puts off an interrupt (Ctrl-C) until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending = []
+    before = signal.signal(signal.SIGINT, lambda *_: pending.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
 
 
 def _umask() -> int:

@@ -1,7 +1,7 @@
 """What seeds say about a claim: means, intervals, verdicts."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -35,7 +35,7 @@ def mean_and_interval(
     return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
 
 
-def bootstrap(statistic: Callable[..., np.ndarray], *samples: Float[np.ndarray, " seed"]) -> Difference:
+def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, " seed"]) -> Difference:
     """A statistic of independent samples, one of each run, with its percentile bootstrap interval.
 
     Args:
@@ -51,9 +51,18 @@ def bootstrap(statistic: Callable[..., np.ndarray], *samples: Float[np.ndarray, 
 
 
 def mean_difference(higher: Float[np.ndarray, " seed"], lower: Float[np.ndarray, " seed"]) -> Difference:
-    return bootstrap(lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis), higher, lower)
+    """By how much the mean of the first exceeds that of the second."""
+
+    def difference(higher: np.ndarray, lower: np.ndarray, axis: int) -> Any:
+        return np.mean(higher, axis=axis) - np.mean(lower, axis=axis)
+
+    return bootstrap(difference, higher, lower)
 
 
 def spread_difference(wider: Float[np.ndarray, " seed"], narrower: Float[np.ndarray, " seed"]) -> Difference:
     """By how much the standard deviation of the first exceeds that of the second."""
-    return bootstrap(lambda a, b, axis: np.std(a, axis=axis, ddof=1) - np.std(b, axis=axis, ddof=1), wider, narrower)
+
+    def difference(wider: np.ndarray, narrower: np.ndarray, axis: int) -> Any:
+        return np.std(wider, axis=axis, ddof=1) - np.std(narrower, axis=axis, ddof=1)
+
+    return bootstrap(difference, wider, narrower)

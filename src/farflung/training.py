@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, UInt
 
+from farflung.config import whole_number, whole_seeds
 from farflung.environments import TabularMDP
 from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax
@@ -58,6 +59,7 @@ def train(
 
     A seed's numbers depend on nothing but the seed: not on the other seeds, the number of devices or what is recorded when.
     """
+    seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     devices = jax.local_devices()[: len(seeds)]
     mesh = Mesh(np.array(devices), ("seed",), axis_types=(AxisType.Auto,))
     num_padding = -len(seeds) % len(devices)
@@ -103,9 +105,10 @@ def train(
 def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
     """The updates whose batch is measured: the first, every `log_every`-th, and the last 1%, which make up the final values."""
     if log_every is None:
-        log_every = max(20, num_updates // 200)
+        log_every = min(1000, max(25, num_updates // 200))
     first_of_last = last_percent(num_updates)
-    return sorted({1, *range(log_every, num_updates + 1, log_every), *range(first_of_last, num_updates + 1)})
+    step = 1 + (num_updates - first_of_last) // 1000  # a thousand are enough for a mean
+    return sorted({1, *range(log_every, num_updates + 1, log_every), *range(num_updates, first_of_last - 1, -step)})
 
 
 def last_percent(num_updates: int) -> int:
@@ -113,7 +116,8 @@ def last_percent(num_updates: int) -> int:
     return num_updates - max(1, num_updates // 100) + 1
 
 
-@partial(jax.jit, static_argnums=0)
+# It runs once: compiling it less thoroughly takes half the time.
+@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
 def _begin(
     mesh: Mesh, environment: TabularMDP, algorithm: Algorithm, seeds: UInt[Array, " seed"]
 ) -> tuple[Key[Array, " seed"], Any]:
@@ -175,8 +179,7 @@ def _advance(
             table = jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, state))
             return index, state, table
 
-        rows = jax.eval_shape(measured, first, state)
-        table = jax.tree.map(lambda value: jnp.zeros((*value.shape, _RECORDS_PER_CHUNK + 1), value.dtype), rows)
+        table = Metrics(*[jnp.zeros((len(keys), _RECORDS_PER_CHUNK + 1))] * len(Metrics._fields))
         # One round for each record, and one more that runs what is left; what that round measures is ignored.
         _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
         return state, table

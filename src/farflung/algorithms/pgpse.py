@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
+from farflung.config import OPTIMIZERS, check_learning_rate, check_name, whole_number
 from farflung.credit import CREDITS
 from farflung.entropy import plug_in
 from farflung.environments import TabularMDP
@@ -36,6 +37,13 @@ class PGPSE(eqx.Module):
     credit: str = eqx.field(static=True, default="total")
     is_time_dependent: bool = eqx.field(static=True, default=False)
 
+    def __check_init__(self) -> None:
+        for name in ("num_agents", "num_trajectories", "batch_size"):
+            whole_number(name, getattr(self, name))
+        check_learning_rate(self.learning_rate, self.decay)
+        check_name("optimizer", self.optimizer, OPTIMIZERS)
+        check_name("credit", self.credit, tuple(CREDITS))
+
     def init(self, key: PRNGKeyArray, environment: TabularMDP) -> PGPSEState:
         team = softmax_team(key, environment, self.num_agents, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._gradient_transformation().init(team))
@@ -60,6 +68,6 @@ class PGPSE(eqx.Module):
 
     def _gradient_transformation(self) -> optax.GradientTransformation:
         def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
-            return self.learning_rate * self.decay**count
+            return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** count
 
         return {"sgd": optax.sgd, "adam": optax.adam}[self.optimizer](learning_rate)

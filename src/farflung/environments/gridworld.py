@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from farflung.config import check_slip
 from farflung.environments.tabular import TabularMDP, tabular_mdp
 
 ROOM = """
@@ -56,8 +57,7 @@ def gridworld(
         starts: (row, column) of the start cells, instead of those that the map marks.
         goals: (row, column) of the goal cells, instead of those that the map marks.
     """
-    if not 0 <= slip <= 1:
-        raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
+    check_slip(slip)
     cells = _parse(text)
     rows, columns = cells.shape
     is_wall = cells == WALL

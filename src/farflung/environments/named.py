@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from farflung.config import PAPER_WORLDS, check_world
+from farflung.config import PAPER_WORLDS, check_world, is_map_file
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import from_gymnasium
 from farflung.environments.tabular import TabularMDP
@@ -23,12 +23,15 @@ def make_world(name: str, *, horizon: int | None = None, slip: float | None = No
         chosen_slip = _SLIP[variant] if slip is None else slip
         return gridworld(text, slip=chosen_slip, horizon=paper_horizon if horizon is None else horizon)
     check_world(name)
-    if not Path(name).is_file():
+    if not is_map_file(name):
         if slip is not None:
             raise ValueError(f"slip is for maps only: {name} has its own dynamics")
         return from_gymnasium(name, horizon=horizon)
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the map {name}: {error}") from None
-    return gridworld(text, slip=slip or 0.0, horizon=horizon)
+    try:
+        return gridworld(text, slip=slip or 0.0, horizon=horizon)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
+from farflung.config import whole_number
 from farflung.environments.environment import Environment
 from farflung.tables import flat, inverse_cdf, lookup
 
@@ -150,10 +151,7 @@ def tabular_mdp(
     labels, distance = reachable_states(successors, probabilities, start_distribution)
     if len(labels) == 1:
         raise ValueError("there is nothing to explore: no other state can be reached from the start")
-    if horizon is None:
-        horizon = max(1, distance)
-    if horizon < 1:
-        raise ValueError(f"the horizon must be at least 1 action, not {horizon}")
+    horizon = max(1, distance) if horizon is None else whole_number("horizon", horizon)
 
     new_index = np.zeros(len(start_distribution), np.int32)
     new_index[labels] = np.arange(len(labels), dtype=np.int32)
@@ -166,7 +164,7 @@ def tabular_mdp(
         start_cumulative_probability=jnp.asarray(_cumulative(start_distribution[starts])),
         labels=jnp.asarray(labels),
         positions=None if positions is None else jnp.asarray(np.asarray(positions, np.int32)[labels]),
-        horizon=int(horizon),
+        horizon=horizon,
     )
 
 

@@ -57,7 +57,9 @@ class Claim(NamedTuple):
 def claims(findings: Findings) -> Iterator[Claim]:
     """Every claim in every setting, in the paper's order."""
 
-    def each_setting(statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]) -> Iterator[Claim]:
+    def each_setting(
+        statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]
+    ) -> Iterator[Claim]:
         for world in findings.worlds:
             for agents in findings.agents:
                 cells = (Cell(world, agents, kind) for kind in ("team", "single", "random"))
@@ -70,42 +72,49 @@ def claims(findings: Findings) -> Iterator[Claim]:
         return decide
 
     data, success = findings.dataset_entropy, findings.success
-    yield from each_setting("parallel agents reach a higher entropy than a single one", "Figure 1", "of log 43", final("normalized_entropy", 1))
-    yield from each_setting("parallel agents visit more states than a single one", "Figure 1", "states", final("support", 1))
+    yield from each_setting(
+        "parallel agents reach a higher entropy than a single one",
+        "Figure 1",
+        "in units of log 43",
+        final("normalized_entropy", 1),
+    )
+    yield from each_setting("parallel agents visit more states than a single one", "Figure 1", "in states", final("support", 1))
     yield from each_setting(
         "datasets of parallel agents have a higher entropy than a single agent's",
         "Figure 2",
-        "of log 43",
+        "in units of log 43",
         lambda team, single, _: mean_difference(data[team], data[single]),
     )
     yield from each_setting(
         "datasets of a single agent have a higher entropy than a random policy's",
         "Figure 2",
-        "of log 43",
+        "in units of log 43",
         lambda _, single, random: mean_difference(data[single], data[random]),
     )
     yield from each_setting(
         "datasets of parallel agents vary less between runs than a single agent's",
         "Section 6",
-        "of log 43, standard deviation",
+        "in the standard deviation, in units of log 43",
         lambda team, single, _: spread_difference(data[single], data[team]),
     )
     yield from each_setting(
         "offline RL reaches more goals with parallel agents' data than with a single agent's",
         "Figure 3",
-        "of goals",
+        "in the share of goals",
         lambda team, single, _: mean_difference(success[team].mean(axis=1), success[single].mean(axis=1)),
     )
     yield from each_setting(
         "offline RL reaches more goals with a single agent's data than with a random policy's",
         "Figure 3",
-        "of goals",
+        "in the share of goals",
         lambda _, single, random: mean_difference(success[single].mean(axis=1), success[random].mean(axis=1)),
     )
     yield from _diminishing_returns(findings)
-    yield from each_setting("parallel policies are more deterministic", "Appendix C.4", "nats", final("policy_entropy", -1))
-    yield from each_setting("parallel agents each have a lower entropy of their own", "Section 4", "nats", final("individual_entropy", -1))
-    yield from each_setting("parallel agents are more diverse", "Section 4", "nats", final("diversity", 1))
+    yield from each_setting("parallel policies are more deterministic", "Appendix C.4", "in nats", final("policy_entropy", -1))
+    yield from each_setting(
+        "parallel agents each have a lower entropy of their own", "Section 4", "in nats", final("individual_entropy", -1)
+    )
+    yield from each_setting("parallel agents are more diverse", "Section 4", "in nats", final("diversity", 1))
 
 
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
@@ -125,5 +134,5 @@ def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
                 world,
                 f"{few}, {some}, {many}",
                 bootstrap(slowdown, *entropies),
-                "of log 43",
+                "in units of log 43",
             )

@@ -9,19 +9,20 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from farflung import figures, runs
 from farflung.config import Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.trials import Status, begin, finish
 from farflung.metrics import Metrics, measure
-from farflung.policies import uniform_team
+from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import play
 from farflung.runs import Run
 
 
 def explore(
-    world: str | TabularMDP,
+    world: str | Path | TabularMDP,
     *,
     out: str | Path | None = None,
     force: bool = False,
@@ -48,15 +49,18 @@ def explore(
             raise ValueError("horizon and slip are part of the world that was given")
         config, environment = Explore("custom", **settings), world
     else:
-        config = Explore(world, **settings)
+        config = Explore(str(world), **settings)
         environment = make_world(config.world, horizon=config.horizon, slip=config.slip)
     if out is not None:
         runs.check_destination(Path(out), force)
+    if on_progress is not None:
+        on_progress(Status(0, config.updates, 0.0, None, None))
     (run,) = finish(begin([config], environment), on_progress)
-    baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
-    run = dataclasses.replace(run, summary={**run.summary, "random": baseline})
-    if out is not None:
-        runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
+    with runs.uninterrupted():
+        baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
+        run = dataclasses.replace(run, summary={**run.summary, "random": baseline})
+        if out is not None:
+            runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
 
 
@@ -64,10 +68,9 @@ def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
     """The metrics of a team that acts uniformly at random, over about a million steps."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
-    return _measure_random(world, config.agents, batch_size, config.trajectories)
+    return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
 
 
-@partial(jax.jit, static_argnums=(1, 2, 3))
-def _measure_random(world: TabularMDP, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
-    team = uniform_team(world, num_agents)
-    return measure(team, play(jr.key(0), team, world, batch_size, num_trajectories), world.num_states)
+@partial(jax.jit, static_argnums=(3, 4))
+def _measure(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int) -> Metrics:
+    return measure(team, play(key, team, world, batch_size, num_trajectories), world.num_states)

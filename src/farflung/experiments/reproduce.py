@@ -1,9 +1,9 @@
 """The whole paper: all trainings, datasets and offline RL."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -94,10 +94,14 @@ def reproduce(
                     save_run(run, _folder(out, schedule, cell), force=True)
                     found[schedule, cell] = run
                     done += steps[schedule, cell]
+            tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
+            findings = {
+                schedule: _combine(list(pool.map(partial(_measure, config, schedule, found), worlds, worlds.values())))
+                for schedule in config.schedules
+            }
         finally:
             pool.shutdown(cancel_futures=True)
-    tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
-    return Reproduction(config, found, {schedule: _measure(config, schedule, found, worlds) for schedule in config.schedules})
+    return Reproduction(config, found, findings)
 
 
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
@@ -127,25 +131,27 @@ def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | N
     return run
 
 
-def _measure(
-    config: Reproduce, schedule: str, runs: Mapping[tuple[str, Cell], Run], worlds: Mapping[str, TabularMDP]
-) -> Findings:
-    final = {cell: final_values(run.updates, run.metrics) for (name, cell), run in runs.items() if name == schedule}
-    entropy: dict[Cell, Float[np.ndarray, " seed"]] = {}
-    success: dict[Cell, Float[np.ndarray, "seed goal"]] = {}
-    untrained: dict[str, float] = {}
-    for name, world in worlds.items():
-        cells = [Cell(name, agents, kind) for agents in config.agents for kind in KINDS]
-        # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
-        logits = jnp.stack([_logits(runs, schedule, cell, config, world) for cell in cells])
-        keys = jnp.stack([_keys(config, cell) for cell in cells])
-        num_real = jnp.asarray([cell.agents * world.horizon for cell in cells], jnp.int32)
-        states, rates = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
-        for cell, visited, reached in zip(cells, np.asarray(states), np.asarray(rates), strict=True):
-            entropy[cell] = np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states)
-            success[cell] = reached
-        untrained[name] = float(_untrained_success(jr.key(0), world, goals_of(world)))
-    return Findings(final, entropy, success, untrained)
+def _measure(config: Reproduce, schedule: str, runs: Mapping[tuple[str, Cell], Run], name: str, world: TabularMDP) -> Findings:
+    """What one world's trained policies collect, and what can be learnt from it."""
+    cells = [Cell(name, agents, kind) for agents in config.agents for kind in KINDS]
+    final = {cell: final_values(run.updates, run.metrics) for cell in cells if (run := runs.get((schedule, cell))) is not None}
+    # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
+    logits = jnp.stack([_logits(runs, schedule, cell, config, world) for cell in cells])
+    keys = jnp.stack([_keys(config, cell) for cell in cells])
+    num_real = jnp.asarray([cell.agents * world.horizon for cell in cells], jnp.int32)
+    states, rates = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
+    entropy = {
+        cell: np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states)
+        for cell, visited in zip(cells, np.asarray(states), strict=True)
+    }
+    success = dict(zip(cells, np.asarray(rates), strict=True))
+    return Findings(final, entropy, success, {name: float(_untrained_success(jr.key(0), world, goals_of(world)))})
+
+
+def _combine(parts: Sequence[Findings]) -> Findings:
+    return Findings(
+        *({key: value for part in parts for key, value in getattr(part, field.name).items()} for field in fields(Findings))
+    )
 
 
 def _logits(
@@ -175,7 +181,9 @@ def _collect_and_learn(
 ) -> tuple[Int[Array, "cell seed agent times"], Float[Array, "cell seed goal"]]:
     """One trajectory per agent, and how often Q-learning on the first `num_real` steps leads to each goal."""
 
-    def collect(key: Key[Array, ""], logits: Float[Array, "agent state action"], num_real: Int[Array, ""]) -> tuple[Trajectories, Transitions]:
+    def collect(
+        key: Key[Array, ""], logits: Float[Array, "agent state action"], num_real: Int[Array, ""]
+    ) -> tuple[Trajectories, Transitions]:
         trajectories = play(key, TabularSoftmax(logits), world, 1, 1)
         return trajectories, transitions(trajectories)._replace(num=num_real)
 

@@ -82,6 +82,7 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
                 on_progress(Status(latest.update, num_updates, rate, *(shown or (None, None))))
     except KeyboardInterrupt:
         is_interrupted = True
+        jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
     if latest is None or not updates:
         raise KeyboardInterrupt
     seconds = time.perf_counter() - began

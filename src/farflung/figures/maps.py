@@ -21,9 +21,7 @@ def is_wide(world: TabularMDP) -> bool:
     return bool(columns > 1.5 * rows)
 
 
-def draw_on_map(
-    axis: Axes, world: TabularMDP, values: Float[np.ndarray, " state"], norm: Normalize | None = None
-) -> AxesImage:
+def draw_on_map(axis: Axes, world: TabularMDP, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
     """Colours each cell of a map by its state's value; walls and what cannot be reached are grey, the start is marked."""
     grid = _on_grid(world, values)
     rows, columns = grid.shape
@@ -33,10 +31,8 @@ def draw_on_map(
     if max(rows, columns) <= _LARGEST_WITH_CELLS:
         for row, column in np.asarray(world.positions)[np.asarray(world.start_states)]:
             axis.text(column, row, "S", color=START_MARK, ha="center", va="center", fontsize=8, fontweight="bold")
-        axis.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-        axis.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axis.grid(which="minor", color=GRID_LINE, lw=0.4)
-        axis.tick_params(which="minor", length=0)
+        axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
+        axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
     axis.set_xticks([])
     axis.set_yticks([])
     axis.spines[:].set_visible(False)

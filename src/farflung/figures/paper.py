@@ -25,10 +25,10 @@ _KINDS = {"team": BLUE, "single": ORANGE, "random": GREY}
 def worlds_drawn(worlds: Mapping[str, TabularMDP]) -> Figure:
     """The maps, with how many steps each cell is from the start."""
     with mpl.rc_context(STYLE):
-        families = {name.split("-")[0]: world for name, world in reversed(worlds.items())}
+        families = {name.split("-")[0]: world for name, world in worlds.items()}
         figure = Figure(figsize=(9, 3.2), layout="constrained")
         axes = figure.subplots(1, len(families), squeeze=False)[0]
-        for axis, (name, world) in zip(axes, reversed(families.items()), strict=True):
+        for axis, (name, world) in zip(axes, families.items(), strict=True):
             image = draw_on_map(axis, world, _distances(world))
             axis.set_title(f"{name.capitalize()}: {world.num_states} states, horizon {world.horizon}")
         figure.colorbar(image, ax=axes, label="steps from the start (S)", shrink=0.8)
@@ -101,7 +101,9 @@ def goal_success_sorted(findings: Findings, agents: int) -> Figure:
     return figure
 
 
-def goal_success_maps(findings: Findings, worlds: Mapping[str, TabularMDP], goals: Mapping[str, np.ndarray], agents: int) -> Figure:
+def goal_success_maps(
+    findings: Findings, worlds: Mapping[str, TabularMDP], goals: Mapping[str, np.ndarray], agents: int
+) -> Figure:
     """Where offline Q-learning gets to: the success rate of each goal on the map."""
     names = _deterministic(findings.worlds)
     with mpl.rc_context(STYLE):
@@ -206,7 +208,11 @@ def _deterministic(worlds: Sequence[str]) -> list[str]:
 
 
 def _colors(agents: Sequence[int]) -> list[str]:
-    return [_COLORS[number % 3] for number in range(3 - len(agents), 3)] if len(agents) <= 3 else [f"C{i}" for i in range(len(agents))]
+    return (
+        [_COLORS[number % 3] for number in range(3 - len(agents), 3)]
+        if len(agents) <= 3
+        else [f"C{i}" for i in range(len(agents))]
+    )
 
 
 def _data_name(kind: str, agents: int) -> str:

@@ -1,0 +1,197 @@
+"""The text of the page about a reproduction: pure functions from results to HTML."""
+
+import base64
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.metadata import version
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+
+from farflung.experiments.claims import Claim
+from farflung.experiments.reproduce import Reproduction
+from farflung.offline import PAPER
+
+_VERDICTS = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
+_SCHEDULE_NAMES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, decaying by 0.999 per update (the paper's text)"}
+
+
+class Picture(NamedTuple):
+    """A figure as it is shown on the page."""
+
+    name: str
+    title: str
+    caption: str
+    svg: bytes
+
+
+def page(
+    reproduction: Reproduction,
+    by_schedule: Mapping[str, Sequence[Claim]],
+    pictures: Sequence[Picture],
+    seconds: float,
+) -> str:
+    config = reproduction.config
+    sections = [
+        ("summary", "Summary", _summary(reproduction, by_schedule, seconds)),
+        ("claims", "The paper's claims", _claims(by_schedule)),
+        *((f"figure-{picture.name}", picture.title, _figure(picture)) for picture in pictures),
+        ("settings", "Settings", _settings(reproduction)),
+        ("deviations", "Where this differs from the paper, and why", _resource("deviations.html")),
+        ("timings", "Timings", _timings(reproduction, seconds)),
+    ]
+    contents = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title, _ in sections)
+    body = "".join(f'<section id="{name}"><h2>{escape(title)}</h2>{content}</section>' for name, title, content in sections)
+    banner = (
+        f'<p class="preview">Preview: {config.updates:,} updates and {config.seeds} seeds are too few for conclusions.</p>'
+        if config.quick
+        else ""
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>farflung: the paper, reproduced</title>
+<link rel="icon" href="data:,">
+<style>{_resource("report.css")}</style>
+</head>
+<body>
+<header><h1>Enhancing Diversity in Parallel Agents: A Maximum State Entropy Exploration Story, reproduced</h1>
+<p>Every experiment of the ICML 2025 paper by De Paola, Zamboni, Mutti and Restelli,
+rerun by farflung {escape(version("farflung"))}.</p>{banner}</header>
+<nav aria-label="Contents"><ol>{contents}</ol></nav>
+<main>{body}</main>
+</body>
+</html>
+"""
+
+
+def _summary(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim]], seconds: float) -> str:
+    head = "".join(f'<th colspan="3" scope="colgroup">{escape(_SCHEDULE_NAMES[schedule])}</th>' for schedule in by_schedule)
+    kinds = "".join(f'<th scope="col">{escape(verdict)}</th>' for verdict in _VERDICTS) * len(by_schedule)
+    rows = []
+    counts = {schedule: count_verdicts(found) for schedule, found in by_schedule.items()}
+    for statement in next(iter(counts.values())):
+        cells = "".join(
+            f'<td class="{_VERDICTS[verdict] if number else "none"}">{number}</td>'
+            for schedule in counts
+            for verdict, number in counts[schedule][statement].items()
+        )
+        rows.append(f'<tr><th scope="row">{escape(statement)}</th>{cells}</tr>')
+    steps = sum(run.summary["environment_steps"] for run in reproduction.runs.values())
+    untrained = next(iter(reproduction.findings.values())).untrained_success
+    chance = ", ".join(f"{escape(world)} {rate:.3f}" for world, rate in untrained.items())
+    return (
+        f"<p>{len(reproduction.runs)} trainings of {reproduction.config.seeds} seeds each, {steps:,} environment steps in all; "
+        f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds. The learning rate is "
+        "what the paper's code has, and what its text has: they lead to different conclusions.</p>"
+        f'<div class="scroll"><table><thead><tr><th rowspan="2" scope="col">claim</th>{head}</tr><tr>{kinds}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        "<p>A claim <em>holds</em> in a setting if the 95% bootstrap interval of the difference over seeds lies above zero, it "
+        "<em>does not hold</em> if it lies below, and is <em>undecided</em> otherwise. With five seeds such intervals are "
+        "somewhat too narrow; <code>--seeds 20</code> settles most of what is undecided.</p>"
+        f"<p>Offline success by chance alone (Q-values that are all zero): {chance}.</p>"
+    )
+
+
+def _claims(by_schedule: Mapping[str, Sequence[Claim]]) -> str:
+    parts = []
+    for statement in dict.fromkeys(claim.statement for found in by_schedule.values() for claim in found):
+        blocks = []
+        for schedule, found in by_schedule.items():
+            own = [claim for claim in found if claim.statement == statement]
+            columns = list(dict.fromkeys(claim.agents for claim in own))
+            rows = "".join(
+                f'<tr><th scope="row">{escape(world)}</th>' + "".join(_cell(c) for c in own if c.world == world) + "</tr>"
+                for world in dict.fromkeys(claim.world for claim in own)
+            )
+            head = "".join(f'<th scope="col">m = {escape(column)}</th>' for column in columns)
+            blocks.append(
+                f'<div class="scroll"><table><caption>learning rate {escape(_SCHEDULE_NAMES[schedule])}</caption>'
+                f'<thead><tr><th scope="col">world</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+            )
+        first = next(claim for found in by_schedule.values() for claim in found if claim.statement == statement)
+        parts.append(
+            f"<h3>{escape(statement[0].upper() + statement[1:])}</h3><p>{escape(first.where)}. Difference {escape(first.unit)}, "
+            f'with its 95% interval.</p><div class="pair">{"".join(blocks)}</div>'
+        )
+    return "".join(parts)
+
+
+def _cell(claim: Claim) -> str:
+    value, low, high = claim.difference
+    verdict = claim.difference.verdict
+    interval = f"{low:+.3f} to {high:+.3f}" if np.isfinite(low) else "one seed"
+    text = f"<b>{value:+.3f}</b><br><small>{interval}</small><br><small>{escape(verdict)}</small>"
+    return f'<td class="{_VERDICTS[verdict]}">{text}</td>'
+
+
+def _figure(picture: Picture) -> str:
+    source = base64.b64encode(picture.svg).decode("ascii")
+    image = f'<img alt="{escape(picture.title)}" src="data:image/svg+xml;base64,{source}">'
+    return f'<figure><div class="scroll">{image}</div><figcaption>{escape(picture.caption)}</figcaption></figure>'
+
+
+def _settings(reproduction: Reproduction) -> str:
+    config = reproduction.config
+    rates = "; ".join(f"{_SCHEDULE_NAMES[schedule]}" for schedule in config.schedules)
+    rows = {
+        "worlds": ", ".join(config.worlds),
+        "agents (m)": ", ".join(map(str, config.agents)),
+        "trajectories per agent (K)": "1; of the single agent K' = m",
+        "batch size (B)": "40",
+        "updates (N)": f"{config.updates:,}",
+        "learning rate": rates,
+        "seeds": ", ".join(map(str, config.seed_values)),
+        "figures show the learning rate": _SCHEDULE_NAMES[config.schedules[0]],
+        "final values": "mean over the last 1% of updates",
+        "datasets": "one trajectory per agent and seed",
+        "offline Q-learning": f"{PAPER.num_batches} minibatches of {PAPER.batch_size}, learning rate {PAPER.learning_rate}, "
+        f"discount {PAPER.discount}; {PAPER.num_episodes} greedy episodes of at most {PAPER.max_steps} steps per goal",
+        "device": next(iter(reproduction.runs.values())).summary["device"],
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("farflung", "jax", "numpy", "scipy"))
+        + f", Python {platform.python_version()}",
+    }
+    return (
+        _definition_table(rows)
+        + "<p>The numbers behind this page are in <code>data/</code>, the figures in <code>figures/</code>, the trained runs in "
+        "<code>runs/</code>.</p>"
+    )
+
+
+def _timings(reproduction: Reproduction, seconds: float) -> str:
+    runs = reproduction.runs.values()
+    steps, training = (
+        sum(run.summary["environment_steps"] for run in runs),
+        {id(run.summary): run.summary["seconds"] for run in runs},
+    )
+    compiling = {(cell, run.summary["compile_seconds"]) for (_, cell), run in reproduction.runs.items()}
+    rows = {
+        "environment steps": f"{steps:,}",
+        "this page, from start to end": f"{seconds:.1f} s",
+        "training, schedules side by side": f"{sum(training.values()) / len(reproduction.config.schedules):.1f} s",
+        "compilation, while other parts trained": f"{sum(each for _, each in compiling):.1f} s",
+    }
+    return (
+        _definition_table(rows) + "<p>Parts that were kept from an earlier start count with the time that they took then.</p>"
+    )
+
+
+def _definition_table(rows: Mapping[str, str]) -> str:
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
+    return f'<div class="scroll"><table class="settings"><tbody>{body}</tbody></table></div>'
+
+
+def _resource(name: str) -> str:
+    return files("farflung").joinpath("resources", name).read_text(encoding="utf-8")
+
+
+def count_verdicts(found: Sequence[Claim]) -> dict[str, dict[str, int]]:
+    counts: dict[str, Counter[str]] = {}
+    for claim in found:
+        counts.setdefault(claim.statement, Counter(dict.fromkeys(_VERDICTS, 0)))[claim.difference.verdict] += 1
+    return {statement: dict(verdicts) for statement, verdicts in counts.items()}
