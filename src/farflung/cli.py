@@ -227,7 +227,8 @@ def _progress_bar(is_quiet: bool) -> Iterator[Callable[[str, int, int, str], Non
     try:
         yield show
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:

@@ -87,7 +87,8 @@ def _summary(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Clai
     chance = ", ".join(f"{escape(world)} {rate:.3f}" for world, rate in untrained.items())
     return (
         f"<p>{len(reproduction.runs)} trainings of {reproduction.config.seeds} seeds each, {steps:,} environment steps in all; "
-        f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds. The learning rate is "
+        f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds. "
+        "The learning rate is "
         "what the paper's code has, and what its text has: they lead to different conclusions.</p>"
         f'<div class="scroll"><table><thead><tr><th rowspan="2" scope="col">claim</th>{head}</tr><tr>{kinds}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
@@ -116,7 +117,8 @@ def _claims(by_schedule: Mapping[str, Sequence[Claim]]) -> str:
             )
         first = next(claim for found in by_schedule.values() for claim in found if claim.statement == statement)
         parts.append(
-            f"<h3>{escape(statement[0].upper() + statement[1:])}</h3><p>{escape(first.where)}. Difference {escape(first.unit)}, "
+            f"<h3>{escape(statement[0].upper() + statement[1:])}</h3>"
+            f"<p>{escape(first.where)}. Difference {escape(first.unit)}, "
             f'with its 95% interval.</p><div class="pair">{"".join(blocks)}</div>'
         )
     return "".join(parts)
@@ -158,8 +160,8 @@ def _settings(reproduction: Reproduction) -> str:
     }
     return (
         _definition_table(rows)
-        + "<p>The numbers behind this page are in <code>data/</code>, the figures in <code>figures/</code>, the trained runs in "
-        "<code>runs/</code>.</p>"
+        + "<p>The numbers behind this page are in <code>data/</code>, the figures in <code>figures/</code>, "
+        "the trained runs in <code>runs/</code>.</p>"
     )
 
 

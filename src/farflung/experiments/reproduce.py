@@ -25,6 +25,7 @@ from farflung.rollout import Trajectories, play
 from farflung.runs import Run, final_values, load_run, open_collection, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
+_MOST_COMPILING = 6
 
 
 class SuiteStatus(NamedTuple):
@@ -77,8 +78,9 @@ def reproduce(
             missing.setdefault(cell, []).append(schedule)
     done, num_steps = sum(steps[key] for key in found), sum(steps.values())
 
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        # Both schedules of a cell train side by side, and the next cells are compiled meanwhile.
+    # Both schedules of a cell train side by side, and the next cells are compiled meanwhile: a few at a time, so that the first are
+    # ready soon.
+    with ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1)) as pool:
         cells = list(missing)
         compiling = [
             pool.submit(begin, [wanted[schedule, cell] for schedule in missing[cell]], worlds[cell.world]) for cell in cells
