@@ -1,9 +1,9 @@
 """The whole paper: all trainings, datasets and offline RL."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ from farflung.rollout import Trajectories, play
 from farflung.runs import Run, final_values, load_run, open_collection, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
-_MOST_COMPILING = 6
+_MOST_COMPILING = 8
 
 
 class SuiteStatus(NamedTuple):
@@ -78,29 +78,42 @@ def reproduce(
             missing.setdefault(cell, []).append(schedule)
     done, num_steps = sum(steps[key] for key in found), sum(steps.values())
 
-    # Both schedules of a cell train side by side, and the next cells are compiled meanwhile: a few at a time, so that the first are
-    # ready soon.
+    # A few compilations at a time, so that the first are ready soon. While a cell trains, with both schedules side by side, the
+    # next are compiled, and so is what only needs the random policy.
     with ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1)) as pool:
-        cells = list(missing)
         compiling = [
-            pool.submit(begin, [wanted[schedule, cell] for schedule in missing[cell]], worlds[cell.world]) for cell in cells
+            pool.submit(begin, [wanted[schedule, cell] for schedule in schedules], worlds[cell.world])
+            for cell, schedules in missing.items()
         ]
+        random = [pool.submit(_collect, config, {}, name, "random", world) for name, world in worlds.items()]
+        chance = {name: pool.submit(_untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
         try:
-            for cell, trials in zip(cells, compiling, strict=True):
-                per_update = sum(steps[schedule, cell] for schedule in missing[cell]) // config.updates
+            for (cell, schedules), trials in zip(missing.items(), compiling, strict=True):
+                per_update = sum(steps[schedule, cell] for schedule in schedules) // config.updates
                 tell(SuiteStatus(done, num_steps, _name(cell)))
-                runs = finish(trials.result(), partial(_tell, tell, done, num_steps, per_update, _name(cell)))
-                if runs[0].summary["is_interrupted"]:
+                trained = finish(trials.result(), partial(_tell, tell, done, num_steps, per_update, _name(cell)))
+                if trained[0].summary["is_interrupted"]:
                     raise KeyboardInterrupt
-                for schedule, run in zip(missing[cell], runs, strict=True):
+                for schedule, run in zip(schedules, trained, strict=True):
                     save_run(run, _folder(out, schedule, cell), force=True)
                     found[schedule, cell] = run
                     done += steps[schedule, cell]
             tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
-            findings = {
-                schedule: _combine(list(pool.map(partial(_measure, config, schedule, found), worlds, worlds.values())))
-                for schedule in config.schedules
-            }
+            findings = {}
+            for schedule in config.schedules:
+                runs = {cell: run for (name, cell), run in found.items() if name == schedule}
+                learnt = [
+                    pool.submit(_collect, config, runs, name, kind, world)
+                    for name, world in worlds.items()
+                    for kind in KINDS[:2]
+                ]
+                data = {cell: value for part in (*learnt, *random) for cell, value in part.result().items()}
+                findings[schedule] = Findings(
+                    final={cell: final_values(run.updates, run.metrics) for cell, run in runs.items()},
+                    dataset_entropy={cell: entropy for cell, (entropy, _) in data.items()},
+                    success={cell: success for cell, (_, success) in data.items()},
+                    untrained_success={name: float(rate.result()) for name, rate in chance.items()},
+                )
         finally:
             pool.shutdown(cancel_futures=True)
     return Reproduction(config, found, findings)
@@ -133,39 +146,29 @@ def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | N
     return run
 
 
-def _measure(config: Reproduce, schedule: str, runs: Mapping[tuple[str, Cell], Run], name: str, world: TabularMDP) -> Findings:
-    """What one world's trained policies collect, and what can be learnt from it."""
-    cells = [Cell(name, agents, kind) for agents in config.agents for kind in KINDS]
-    final = {cell: final_values(run.updates, run.metrics) for cell in cells if (run := runs.get((schedule, cell))) is not None}
+def _collect(
+    config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP
+) -> dict[Cell, tuple[Float[np.ndarray, " seed"], Float[np.ndarray, "seed goal"]]]:
+    """The entropy of what policies of one kind collect in one world, and how far offline RL gets with it."""
+    cells = [Cell(name, agents, kind) for agents in config.agents]
     # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
-    logits = jnp.stack([_logits(runs, schedule, cell, config, world) for cell in cells])
+    logits = jnp.stack([_logits(runs.get(cell), cell, config, world) for cell in cells])
     keys = jnp.stack([_keys(config, cell) for cell in cells])
     num_real = jnp.asarray([cell.agents * world.horizon for cell in cells], jnp.int32)
-    states, rates = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
-    entropy = {
-        cell: np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states)
-        for cell, visited in zip(cells, np.asarray(states), strict=True)
+    states, success = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
+    return {
+        cell: (np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states), reached)
+        for cell, visited, reached in zip(cells, np.asarray(states), np.asarray(success), strict=True)
     }
-    success = dict(zip(cells, np.asarray(rates), strict=True))
-    return Findings(final, entropy, success, {name: float(_untrained_success(jr.key(0), world, goals_of(world)))})
 
 
-def _combine(parts: Sequence[Findings]) -> Findings:
-    return Findings(
-        *({key: value for part in parts for key, value in getattr(part, field.name).items()} for field in fields(Findings))
-    )
-
-
-def _logits(
-    runs: Mapping[tuple[str, Cell], Run], schedule: str, cell: Cell, config: Reproduce, world: TabularMDP
-) -> Float[Array, "seed agent state action"]:
+def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -> Float[Array, "seed agent state action"]:
     shape = (config.seeds, max(config.agents), world.num_states, world.num_actions)
-    if cell.kind == "random":
+    if run is None:
         return jnp.zeros(shape)
-    logits = runs[schedule, cell].team.logits
-    if cell.kind == "single":
-        return jnp.broadcast_to(logits, shape)
-    return jnp.pad(logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
+    if run.config.single:
+        return jnp.broadcast_to(run.team.logits, shape)
+    return jnp.pad(run.team.logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
 
 
 def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from farflung import runs
@@ -92,7 +93,8 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
     for number, config in enumerate(trials.configs):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         own = Metrics(*(column[rows] for column in table))
-        team = jax.tree.map(lambda leaf, rows=rows: leaf[rows], latest.team)
+        # On one device from here on: what is spread over several does not mix with a user's other arrays.
+        team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.team)
         summary = _summary(trials, config, latest.update, seconds)
         summary["is_interrupted"] = is_interrupted
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
