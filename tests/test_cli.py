@@ -128,6 +128,44 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
     assert load_run(tmp_path / "run").summary["is_interrupted"]
 
 
+def interrupted_run(out, num_interrupts):
+    """Starts a run that would take hours, and interrupts it once it trains."""
+    code = f"""
+import os, signal, threading
+from farflung.experiments import trials
+honest = trials.train
+def train(*arguments):
+    for number, progress in enumerate(honest(*arguments)):
+        if number == 6:
+            for delay in range({num_interrupts}):
+                threading.Timer(0.3 * delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+        yield progress
+trials.train = train
+from farflung.cli import main
+raise SystemExit(main(["explore", "maze-det", "--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet"]))
+"""
+    return run_python(code)
+
+
+@pytest.mark.parametrize("num_interrupts", [1, 3])
+def test_a_real_interrupt_keeps_the_run_and_impatience_does_not_lose_it(tmp_path, num_interrupts):
+    result = interrupted_run(tmp_path / "run", num_interrupts)
+    assert result.returncode == 130, result.stderr
+    run = load_run(tmp_path / "run")
+    assert run.summary["is_interrupted"]
+    assert 0 < run.summary["updates"] < 100_000_000
+    assert len(run.updates) > 1
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_two_runs_at_once_both_survive(tmp_path):
+    options = ["explore", "maze-det", "--updates", "100", "--batch-size", "2", "--quiet", "--seeds"]
+    command = [sys.executable, "-c", "import sys; from farflung.cli import main; sys.exit(main(sys.argv[1:]))", *options]
+    processes = [subprocess.Popen([*command, str(seed)], cwd=tmp_path) for seed in (0, 1)]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert {load_run(path).config.seeds for path in (tmp_path / "runs").iterdir()} == {(0,), (1,)}
+
+
 def run_python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 

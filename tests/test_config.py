@@ -1,6 +1,20 @@
+import numpy as np
 import pytest
 
-from farflung import Explore
+from farflung import Explore, Reproduce
+from farflung.config import whole_number, whole_seeds
+
+
+def test_numpy_integers_are_whole_numbers():
+    assert whole_seeds(np.arange(3)) == (0, 1, 2)
+    assert type(whole_number("agents", np.int64(5))) is int
+
+
+def test_the_suites_seeds_are_the_papers_first():
+    assert Reproduce().seed_values == (0, 1, 2, 42, 133)
+    assert Reproduce(seeds=2).seed_values == (0, 1)
+    assert Reproduce(seeds=8).seed_values == (0, 1, 2, 42, 133, 3, 4, 5)
+    assert Reproduce(schedule="text").schedules == ("text",)
 
 
 def test_the_defaults_are_the_papers_preset():

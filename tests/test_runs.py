@@ -78,6 +78,44 @@ def test_a_directory_with_other_things_in_it_is_never_replaced(run, tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
+def test_files_of_the_users_are_never_lost_to_force(run, saved, tmp_path):
+    (saved / "notes.txt").write_text("insight")
+    with pytest.raises(ValueError, match=r"holds more than a run \(notes.txt\)"):
+        save_run(run, saved, force=True)
+    assert (saved / "notes.txt").read_text() == "insight"
+    other = tmp_path / "model"
+    other.mkdir()
+    (other / "config.json").write_text('{"hidden": 1}')
+    with pytest.raises(ValueError, match="holds no run"):
+        save_run(run, other, force=True)
+
+
+def test_the_current_directory_keeps_its_identity(run, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    save_run(run, ".")
+    assert load_run(".").config == run.config
+    with pytest.raises(ValueError, match="current directory cannot be replaced"):
+        save_run(run, ".", force=True)
+
+
+def test_a_link_to_a_directory_is_followed(run, tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    save_run(run, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert load_run(tmp_path / "target").config == run.config
+
+
+def test_numbers_that_are_not_finite_are_null_in_json():
+    assert runs.to_json({"a": [float("nan"), 1.5], "b": float("inf"), "c": "x"}) == '{"a": [null, 1.5], "b": null, "c": "x"}'
+
+
+def test_an_unknown_seed_is_told(run):
+    with pytest.raises(ValueError, match="seed 7 is not one of the run's: 0, 3, 5"):
+        run.team_of(7)
+
+
 def test_an_empty_directory_is_used(run, tmp_path):
     (tmp_path / "empty").mkdir()
     save_run(run, tmp_path / "empty")

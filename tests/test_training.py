@@ -101,10 +101,27 @@ def test_a_team_learns_to_part_ways(policy):
     assert metrics.diversity[:, -1].max() > 0.5
 
 
+def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
+    rates, decays = np.array([0.1, 0.5, 0.2]), np.array([1.0, 0.9, 0.99])
+    _, _, together = trained(PGPSE(2, batch_size=4, learning_rate=rates, decay=decays))
+    for row, (rate, decay) in enumerate(zip(rates, decays, strict=True)):
+        _, _, alone = trained(PGPSE(2, batch_size=4, learning_rate=float(rate), decay=float(decay)), seeds=(row,))
+        np.testing.assert_array_equal(together[row], alone[0])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "num_updates", "message"), [((), 5, "at least one seed"), ((-1,), 5, "a seed"), ((0,), 0, "num_updates")]
+)
+def test_bad_seeds_and_counts_are_refused(seeds, num_updates, message):
+    with pytest.raises(ValueError, match=message):
+        next(train(SMALL, make_world("maze-det"), seeds, num_updates))
+
+
 def test_the_schedule_has_the_first_every_nth_and_the_last_percent():
     schedule = record_schedule(1000, 100)
     assert schedule == [1, *range(100, 1000, 100), *range(991, 1001)]
     assert record_schedule(1) == [1]
     assert record_schedule(10_000)[:3] == [1, 50, 100]
+    assert len(record_schedule(10**7)) < 12_000
     assert last_percent(10_000) == 9_901
     assert last_percent(5) == 5

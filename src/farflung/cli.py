@@ -140,6 +140,8 @@ def _reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
 
     def run() -> int:
         began = time.perf_counter()
+        # Many programs are compiled at once: on a GPU, one thread for each is faster than many threads for each.
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_force_compilation_parallelism=1".strip()
         use_all_cores()
         from farflung.experiments.reproduce import reproduce  # JAX with it
         from farflung.report import write_report

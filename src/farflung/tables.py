@@ -107,8 +107,9 @@ def log_softmax(logits: Float[Array, "*axes outcome"]) -> Float[Array, "*axes ou
     Sums over few outcomes are chains of additions here and below: how XLA splits up a reduction, and so its last bits, depends
     on what else is computed beside it.
     """
-    largest = jnp.max(logits, axis=-1, keepdims=True)
-    shifted = logits - largest
+    is_narrow = logits.shape[-1] <= _MOST_UNROLLED
+    largest = functools.reduce(jnp.maximum, _columns(logits)) if is_narrow else jnp.max(logits, axis=-1)
+    shifted = logits - largest[..., None]
     return shifted - jnp.log(ordered_sum(jnp.exp(shifted)))[..., None]
 
 

@@ -128,6 +128,23 @@ def test_gradient_ascent_takes_the_learning_rate_times_the_gradient(settings, fa
         state = after
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_agents": 0}, "num_agents must be at least 1"),
+        ({"num_agents": 2, "num_trajectories": 0}, "num_trajectories"),
+        ({"num_agents": 2, "batch_size": 0}, "batch_size"),
+        ({"num_agents": 2, "credit": "totl"}, "did you mean 'total'"),
+        ({"num_agents": 2, "optimizer": "adm"}, "did you mean 'adam'"),
+        ({"num_agents": 2, "learning_rate": float("nan")}, "learning_rate"),
+        ({"num_agents": 2, "decay": 2.0}, "decay"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PGPSE(**settings)
+
+
 def test_adams_first_step_has_the_length_of_the_learning_rate():
     world = from_kernel(KERNEL, START, horizon=HORIZON)
     algorithm = PGPSE(2, optimizer="adam", learning_rate=0.02)

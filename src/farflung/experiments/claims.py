@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -120,7 +120,7 @@ def claims(findings: Findings) -> Iterator[Claim]:
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
     """The gain from each further pair of agents against the gain from the pair before."""
 
-    def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: int) -> np.ndarray:
+    def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: int) -> Any:
         return 2 * np.mean(some, axis=axis) - np.mean(few, axis=axis) - np.mean(many, axis=axis)
 
     for few, some, many in zip(findings.agents, findings.agents[1:], findings.agents[2:], strict=False):

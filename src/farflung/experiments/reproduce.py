@@ -25,7 +25,7 @@ from farflung.rollout import Trajectories, play
 from farflung.runs import Run, final_values, load_run, open_collection, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
-_MOST_COMPILING = 8
+_MOST_COMPILING = 12
 
 
 class SuiteStatus(NamedTuple):

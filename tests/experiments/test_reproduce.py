@@ -1,0 +1,231 @@
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farflung import Reproduce, load_run, reproduce
+from farflung.cli import main
+from farflung.experiments.claims import Cell
+from farflung.report import write_report
+
+CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduction") / "out"
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return reproduce(CONFIG, folder)
+
+
+@pytest.fixture(scope="module")
+def page(found, folder):
+    write_report(found, folder, began=0.0)
+    return folder / "index.html"
+
+
+def test_every_part_is_trained_under_both_schedules_and_kept(found, folder):
+    assert len(found.runs) == 2 * 2 * 2 * 2
+    kept = load_run(folder / "runs" / "text" / "maze-stoc-3-single")
+    assert (kept.config.learning_rate, kept.config.decay, kept.config.seeds) == (0.1, 0.999, (0, 1))
+    run = found.runs["text", Cell("maze-stoc", 3, "single")]
+    np.testing.assert_array_equal(kept.team.logits, run.team.logits)
+    code = found.runs["code", Cell("maze-stoc", 3, "single")]
+    assert not np.array_equal(code.team.logits, run.team.logits)
+
+
+def test_a_part_is_what_explore_trains(found):
+    from farflung import explore
+
+    alone = explore("maze-stoc", agents=3, updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
+    together = found.runs["text", Cell("maze-stoc", 3, "team")]
+    np.testing.assert_array_equal(alone.team.logits, together.team.logits)
+
+
+def test_findings_have_a_value_per_seed_and_goal(found):
+    findings = found.findings["code"]
+    assert findings.worlds == ["room-det", "maze-stoc"]
+    assert findings.agents == [2, 3]
+    for kind in ("team", "single", "random"):
+        cell = Cell("room-det", 3, kind)
+        assert findings.dataset_entropy[cell].shape == (2,)
+        assert (findings.dataset_entropy[cell] <= np.log(3 * 9) / np.log(43)).all()
+        assert findings.success[cell].shape == (2, 42)
+        assert ((findings.success[cell] >= 0) & (findings.success[cell] <= 1)).all()
+    assert set(findings.untrained_success) == {"room-det", "maze-stoc"}
+
+
+def modified(folder):
+    return {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("policies.npz")}
+
+
+def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "runs" / "code" / "room-det-2-team")
+    damaged = copy / "runs" / "text" / "room-det-3-single" / "policies.npz"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    before, notes = modified(copy), []
+    again = reproduce(CONFIG, copy, on_note=notes.append)
+    after = modified(copy)
+    changed = {path.parent.name for path in after if after[path] != before.get(path)}
+    assert changed == {"room-det-2-team", "room-det-3-single"}
+    (note,) = notes
+    assert "room-det-3-single" in note
+    assert "trained again" in note
+    for key, run in found.runs.items():
+        np.testing.assert_array_equal(again.runs[key].team.logits, run.team.logits)
+
+
+def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    other = Reproduce(worlds=("room-det",), agents=(2,), seeds=2, updates=21, schedule="code")
+    with pytest.raises(ValueError, match="updates 20 instead of 21.*--force"):
+        reproduce(other, copy)
+    contents = json.loads((copy / "contents.json").read_text())
+    (copy / "contents.json").write_text(json.dumps({**contents, "farflung": "0.0.1"}))
+    with pytest.raises(ValueError, match=r"farflung 0\.0\.1 instead of"):
+        reproduce(CONFIG, copy)
+    (copy / "contents.json").write_text("{")
+    with pytest.raises(ValueError, match="that cannot be read"):
+        reproduce(CONFIG, copy)
+    assert len(modified(copy)) == 16
+    assert len(reproduce(other, copy, force=True).runs) == 2
+    assert len(modified(copy)) == 2
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="holds no results"):
+        reproduce(CONFIG, tmp_path, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)
+    from farflung.experiments import reproduce as module
+
+    honest, calls = module.finish, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return honest(*arguments)
+
+    monkeypatch.setattr(module, "finish", interrupted)
+    options = ["--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20", "--schedule", "code", "--quiet"]
+    assert main(["reproduce", *options, "--out", str(tmp_path / "out")]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert {path.parent.name for path in modified(tmp_path / "out")} == {"room-det-2-team"}
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)
+    honest, calls = np.savez_compressed, []
+
+    def full(*arguments, **arrays):
+        calls.append(arguments)
+        if len(calls) > 2:
+            raise OSError(28, "No space left on device")
+        honest(*arguments, **arrays)
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    options = ["--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20", "--schedule", "code"]
+    assert main(["reproduce", *options, "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in line
+    assert [path.name for path in (tmp_path / "out" / "runs" / "code").iterdir()] == ["room-det-2-team"]
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.images, self.tags = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if tag == "a" else []
+        self.images += [attributes] if tag == "img" else []
+
+
+def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
+    text = page.read_text(encoding="utf-8")
+    parsed = Page(text)
+    assert [f"#{name}" for name in parsed.ids] == parsed.links
+    assert {"summary", "claims", "settings", "deviations", "timings", "figure-learning-curves"} <= set(parsed.ids)
+    assert len(parsed.images) == 8
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
+    assert "script" not in parsed.tags
+    assert not re.search(r"(src|href)=\"(https?:)?//", text)
+    assert "Preview" not in text
+
+
+def test_a_preview_is_marked(found, tmp_path):
+    import dataclasses
+
+    quick = dataclasses.replace(found, config=dataclasses.replace(CONFIG))
+    object.__setattr__(quick.config, "quick", True)
+    (tmp_path / "out").mkdir()
+    write_report(quick, tmp_path / "out", began=0.0)
+    object.__setattr__(quick.config, "quick", False)
+    assert 'class="preview">Preview' in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_figures_and_numbers_lie_beside_the_page(page, found):
+    for path in (page.parent / "figures").glob("*.png"):
+        assert path.with_suffix(".svg").is_file()
+    assert len(list((page.parent / "figures").glob("*.png"))) == 8
+    with (page.parent / "data" / "claims.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    text = page.read_text(encoding="utf-8")
+    assert len(rows) == 2 * 10 * 4
+    for row in rows:
+        assert f"<b>{float(row['difference']):+.3f}</b>" in text
+        assert row["verdict"] in ("holds", "does not hold", "undecided")
+    with (page.parent / "data" / "final.csv").open() as file:
+        final = {
+            (r["schedule"], r["world"], r["agents"], r["kind"], r["seed"], r["metric"]): r["value"]
+            for r in csv.DictReader(file)
+        }
+    run = found.runs["code", Cell("room-det", 2, "team")]
+    assert float(final["code", "room-det", "2", "team", "1", "support"]) == run.summary["final"]["support"][1]
+
+
+def chromium():
+    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+@pytest.mark.skipif(chromium() is None, reason="no Chromium is installed, so the page is not opened in a browser")
+def test_the_page_opens_in_a_browser_without_errors(page):
+    playwright = pytest.importorskip("playwright.sync_api")
+    switches = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            problems = []
+            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("requestfailed", lambda request: problems.append(request.url))
+            tab.goto(Path(page).as_uri())
+            assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 100)")
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            for link in tab.query_selector_all("nav a"):
+                link.click()
+                target = link.get_attribute("href")
+                assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
+            assert problems == []
+        browser.close()
