@@ -136,7 +136,7 @@ from farflung.experiments import trials
 honest = trials.train
 def train(*arguments):
     for number, progress in enumerate(honest(*arguments)):
-        if number == 6:
+        if number == 13:
             for delay in range({num_interrupts}):
                 threading.Timer(0.3 * delay, os.kill, (os.getpid(), signal.SIGINT)).start()
         yield progress

@@ -89,7 +89,7 @@ def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tm
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     other = Reproduce(worlds=("room-det",), agents=(2,), seeds=2, updates=21, schedule="code")
-    with pytest.raises(ValueError, match="updates 20 instead of 21.*--force"):
+    with pytest.raises(ValueError, match=r"updates 20 instead of 21.*--force"):
         reproduce(other, copy)
     contents = json.loads((copy / "contents.json").read_text())
     (copy / "contents.json").write_text(json.dumps({**contents, "farflung": "0.0.1"}))
@@ -212,11 +212,11 @@ def chromium():
 def test_the_page_opens_in_a_browser_without_errors(page):
     playwright = pytest.importorskip("playwright.sync_api")
     switches = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+    problems = []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
         for width, scheme in ((1280, "light"), (390, "dark")):
             tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            problems = []
             tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.on("requestfailed", lambda request: problems.append(request.url))
