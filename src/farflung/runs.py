@@ -178,6 +178,14 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def discard_run(path: Path) -> None:
+    """Removes a run of a collection, whatever state it is in."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
+
+
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "with " + ", ".join(
         f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]

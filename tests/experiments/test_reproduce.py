@@ -67,11 +67,12 @@ def modified(folder):
     return {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("policies.npz")}
 
 
-def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, tmp_path):
+@pytest.mark.parametrize("name", ["policies.npz", "config.json", "metrics.csv"])
+def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, tmp_path, name):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     shutil.rmtree(copy / "runs" / "code" / "room-det-2-team")
-    damaged = copy / "runs" / "text" / "room-det-3-single" / "policies.npz"
+    damaged = copy / "runs" / "text" / "room-det-3-single" / name
     damaged.write_bytes(damaged.read_bytes()[:100])
     before, notes = modified(copy), []
     again = reproduce(CONFIG, copy, on_note=notes.append)

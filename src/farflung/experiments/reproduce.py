@@ -22,7 +22,7 @@ from farflung.experiments.trials import Status, begin, finish
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
 from farflung.policies import TabularSoftmax
 from farflung.rollout import Trajectories, play
-from farflung.runs import Run, final_values, load_run, open_collection, save_run, steps_per_update
+from farflung.runs import Run, discard_run, final_values, load_run, open_collection, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
 _MOST_COMPILING = 12
@@ -137,13 +137,14 @@ def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | N
         return None
     try:
         run = load_run(folder)
+        if run.config == wanted and not run.summary["is_interrupted"]:
+            return run
+        problem = f"{folder} has other settings than asked for"
     except ValueError as error:
-        note(f"{error}; it is trained again")
-        return None
-    if run.config != wanted or run.summary["is_interrupted"]:
-        note(f"{folder} has other settings than asked for; it is trained again")
-        return None
-    return run
+        problem = str(error)
+    note(f"{problem}; it is trained again")
+    discard_run(folder)
+    return None
 
 
 def _collect(
