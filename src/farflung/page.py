@@ -87,15 +87,27 @@ def _summary(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Clai
     chance = ", ".join(f"{escape(world)} {rate:.3f}" for world, rate in untrained.items())
     return (
         f"<p>{len(reproduction.runs)} trainings of {reproduction.config.seeds} seeds each, {steps:,} environment steps in all; "
-        f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds. "
-        "The learning rate is "
-        "what the paper's code has, and what its text has: they lead to different conclusions.</p>"
+        f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds."
+        f"{_comparison(by_schedule)}</p>"
         f'<div class="scroll"><table><thead><tr><th rowspan="2" scope="col">claim</th>{head}</tr><tr>{kinds}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         "<p>A claim <em>holds</em> in a setting if the 95% bootstrap interval of the difference over seeds lies above zero, it "
         "<em>does not hold</em> if it lies below, and is <em>undecided</em> otherwise. With five seeds such intervals are "
         "somewhat too narrow; <code>--seeds 20</code> settles most of what is undecided.</p>"
         f"<p>Offline success by chance alone (Q-values that are all zero): {chance}.</p>"
+    )
+
+
+def _comparison(by_schedule: Mapping[str, Sequence[Claim]]) -> str:
+    """How much hangs on which of the paper's two learning rates is used."""
+    if len(by_schedule) < 2:
+        return ""
+    code, text = ([claim.difference.verdict for claim in found] for found in by_schedule.values())
+    num_same = sum(first == second for first, second in zip(code, text, strict=True))
+    num_reversed = sum({first, second} == {"holds", "does not hold"} for first, second in zip(code, text, strict=True))
+    return (
+        " The paper's code and its text give different learning rates, so everything was done with both: the verdict is the same in "
+        f"{num_same} of {len(code)} settings, and the opposite in {num_reversed}."
     )
 
 

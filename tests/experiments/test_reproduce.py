@@ -10,7 +10,7 @@ import pytest
 
 from farflung import Reproduce, load_run, reproduce
 from farflung.cli import main
-from farflung.experiments.claims import Cell
+from farflung.experiments.claims import Cell, claims
 from farflung.report import write_report
 
 CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20)
@@ -172,6 +172,12 @@ def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
     assert "script" not in parsed.tags
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
     assert "Preview" not in text
+
+
+def test_the_page_says_how_much_hangs_on_the_learning_rate(page, found):
+    verdicts = [[claim.difference.verdict for claim in claims(findings)] for findings in found.findings.values()]
+    same = sum(first == second for first, second in zip(*verdicts, strict=True))
+    assert f"the same in {same} of {len(verdicts[0])} settings" in page.read_text(encoding="utf-8")
 
 
 def test_a_preview_is_marked(found, tmp_path):
