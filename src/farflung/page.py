@@ -106,8 +106,8 @@ def _comparison(by_schedule: Mapping[str, Sequence[Claim]]) -> str:
     num_same = sum(first == second for first, second in zip(code, text, strict=True))
     num_reversed = sum({first, second} == {"holds", "does not hold"} for first, second in zip(code, text, strict=True))
     return (
-        " The paper's code and its text give different learning rates, so everything was done with both: the verdict is the same in "
-        f"{num_same} of {len(code)} settings, and the opposite in {num_reversed}."
+        " The paper's code and its text give different learning rates, so everything was done with both: "
+        f"the verdict is the same in {num_same} of {len(code)} settings, and the opposite in {num_reversed}."
     )
 
 
