@@ -29,6 +29,7 @@ ORDER = [
     "statistics",
     "figures.style",
     "figures.maps",
+    "figures.curves",
     "figures.explored",
     "figures",
     "offline",

@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 
-from farflung import Explore, Reproduce
-from farflung.config import whole_number, whole_seeds
+from farflung import Explore, Reproduce, credit
+from farflung.config import CREDITS, whole_number, whole_seeds
+
+
+def test_the_names_that_are_listed_without_jax_are_those_that_exist():
+    assert tuple(credit.CREDITS) == CREDITS
 
 
 def test_numpy_integers_are_whole_numbers():

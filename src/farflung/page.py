@@ -152,12 +152,13 @@ def _figure(picture: Picture) -> str:
 
 def _settings(reproduction: Reproduction) -> str:
     config = reproduction.config
-    rates = "; ".join(f"{_SCHEDULE_NAMES[schedule]}" for schedule in config.schedules)
+    first = next(iter(reproduction.runs.values()))
+    rates = "; ".join(_SCHEDULE_NAMES[schedule] for schedule in config.schedules)
     rows = {
         "worlds": ", ".join(config.worlds),
         "agents (m)": ", ".join(map(str, config.agents)),
         "trajectories per agent (K)": "1; of the single agent K' = m",
-        "batch size (B)": "40",
+        "batch size (B)": str(first.config.batch_size),
         "updates (N)": f"{config.updates:,}",
         "learning rate": rates,
         "seeds": ", ".join(map(str, config.seed_values)),
@@ -166,7 +167,7 @@ def _settings(reproduction: Reproduction) -> str:
         "datasets": "one trajectory per agent and seed",
         "offline Q-learning": f"{PAPER.num_batches} minibatches of {PAPER.batch_size}, learning rate {PAPER.learning_rate}, "
         f"discount {PAPER.discount}; {PAPER.num_episodes} greedy episodes of at most {PAPER.max_steps} steps per goal",
-        "device": next(iter(reproduction.runs.values())).summary["device"],
+        "device": first.summary["device"],
         "versions": ", ".join(f"{name} {version(name)}" for name in ("farflung", "jax", "numpy", "scipy"))
         + f", Python {platform.python_version()}",
     }
@@ -179,15 +180,12 @@ def _settings(reproduction: Reproduction) -> str:
 
 def _timings(reproduction: Reproduction, seconds: float) -> str:
     runs = reproduction.runs.values()
-    steps, training = (
-        sum(run.summary["environment_steps"] for run in runs),
-        {id(run.summary): run.summary["seconds"] for run in runs},
-    )
+    steps, training = (sum(run.summary[key] for run in runs) for key in ("environment_steps", "seconds"))
     compiling = {(cell, run.summary["compile_seconds"]) for (_, cell), run in reproduction.runs.items()}
     rows = {
         "environment steps": f"{steps:,}",
         "this page, from start to end": f"{seconds:.1f} s",
-        "training, schedules side by side": f"{sum(training.values()) / len(reproduction.config.schedules):.1f} s",
+        "training, schedules side by side": f"{training / len(reproduction.config.schedules):.1f} s",
         "compilation, while other parts trained": f"{sum(each for _, each in compiling):.1f} s",
     }
     return (

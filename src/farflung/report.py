@@ -19,7 +19,7 @@ from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
 from farflung.offline import goals_of
 from farflung.page import Picture, count_verdicts, page
-from farflung.runs import write_atomically
+from farflung.runs import save_figure, write_atomically
 
 
 def write_report(reproduction: Reproduction, out: Path, began: float) -> dict[str, Any]:
@@ -123,10 +123,7 @@ def _save_figures(reproduction: Reproduction, folder: Path) -> list[Picture]:
         fresh = Path(staging) / "figures"
         fresh.mkdir()
         for name, (title, caption, make) in _figures(reproduction).items():
-            figure = make()
-            figure.savefig(fresh / f"{name}.png", dpi=150)
-            figure.set_layout_engine("none")  # laid out once, not for each format
-            figure.savefig(fresh / f"{name}.svg", metadata={"Date": None})
+            save_figure(make(), fresh / name)
             pictures.append(Picture(name, title, caption, (fresh / f"{name}.svg").read_bytes()))
         if folder.exists():
             shutil.rmtree(folder)

@@ -230,8 +230,14 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         directory / _POLICIES, logits=np.asarray(run.team.logits), is_time_dependent=np.asarray(run.team.is_time_dependent)
     )
     for name, figure in figures.items():
-        figure.savefig(directory / f"{name}.png", dpi=150)
-        figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+        save_figure(figure, directory / name)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Saves a figure as PNG and SVG under one name; it is laid out once, not for each format."""
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    figure.set_layout_engine("none")
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 def _write_metrics(run: Run, path: Path) -> None:

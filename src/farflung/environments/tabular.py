@@ -148,10 +148,10 @@ def tabular_mdp(
     _check(successors, probabilities, start_distribution, rewards)
     successors, probabilities, rewards = _merge(successors.astype(np.int32), probabilities, rewards)
 
-    labels, distance = reachable_states(successors, probabilities, start_distribution)
+    labels, distances = reachable_states(successors, probabilities, start_distribution)
     if len(labels) == 1:
         raise ValueError("there is nothing to explore: no other state can be reached from the start")
-    horizon = max(1, distance) if horizon is None else whole_number("horizon", horizon)
+    horizon = max(1, int(distances.max())) if horizon is None else whole_number("horizon", horizon)
 
     new_index = np.zeros(len(start_distribution), np.int32)
     new_index[labels] = np.arange(len(labels), dtype=np.int32)
@@ -220,8 +220,8 @@ def _merge(successors: np.ndarray, probabilities: np.ndarray, rewards: np.ndarra
 
 def reachable_states(
     successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray
-) -> tuple[Int[np.ndarray, " reachable"], int]:
-    """The states that can be reached, in order, and the number of steps to the farthest."""
+) -> tuple[Int[np.ndarray, " reachable"], Int[np.ndarray, " reachable"]]:
+    """The states that can be reached, in order, and how many steps each of them is from the start."""
     num_states, num_edges = len(start_distribution), successors[0].size
     starts = np.flatnonzero(start_distribution)
     tails = np.concatenate([np.repeat(np.arange(num_states), num_edges), np.full(len(starts), num_states)])
@@ -237,7 +237,8 @@ def reachable_states(
     while ancestor.any():
         depth += depth[ancestor]
         ancestor = ancestor[ancestor]
-    return np.sort(order[1:]).astype(np.int32), int(depth.max()) - 1
+    by_state = np.argsort(order[1:])
+    return order[1:][by_state].astype(np.int32), depth[1:][by_state] - 1
 
 
 def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:

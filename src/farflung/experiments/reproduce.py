@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from scipy import stats
 
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.environments import TabularMDP, make_world
@@ -207,9 +208,7 @@ def _untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, "
 
 
 def _entropy(states: Int[np.ndarray, "agent times"]) -> float:
-    _, counts = np.unique(states, return_counts=True)
-    shares = counts / counts.sum()
-    return float(-np.sum(shares * np.log(shares)))
+    return float(stats.entropy(np.unique(states, return_counts=True)[1]))
 
 
 def _num_steps(config: Explore, world: TabularMDP) -> int:

@@ -77,10 +77,7 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
                 metrics.append(latest.metrics)
             if on_progress is not None:
                 rate = latest.update * trials.steps_per_update / (time.perf_counter() - began)
-                shown = [
-                    float(np.mean(getattr(m, name)[:, -1])) for m in metrics[-1:] for name in ("normalized_entropy", "support")
-                ]
-                on_progress(Status(latest.update, num_updates, rate, *(shown or (None, None))))
+                on_progress(Status(latest.update, num_updates, rate, *_shown(metrics)))
     except KeyboardInterrupt:
         is_interrupted = True
         jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process

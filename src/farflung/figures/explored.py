@@ -6,11 +6,11 @@ from jaxtyping import Float
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
+from farflung.figures.curves import draw_curve
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
 from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
-from farflung.statistics import mean_and_interval
 
 _MOST_AGENTS_SHOWN = 12
 
@@ -37,12 +37,8 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
         (axes[0], "normalized_entropy", "state entropy / log(states)"),
         (axes[1], "support", "distinct states visited"),
     ):
-        updates = run.updates[run.is_spaced]
-        mean, half_width = mean_and_interval(getattr(run.metrics, name)[:, run.is_spaced])
-        axis.plot(updates, mean, color=BLUE, label=f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed")
-        if half_width is not None:
-            band = (mean - half_width, mean + half_width)
-            axis.fill_between(updates, *band, color=BLUE, alpha=0.2, lw=0, label="95% confidence")
+        mean_label = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
+        draw_curve(axis, run, name, color=BLUE, label=mean_label, band="95% confidence")
         axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from farflung.environments import TabularMDP
+from farflung.environments.tabular import reachable_states
 from farflung.experiments.claims import Cell, Findings
+from farflung.figures.curves import draw_curve
 from farflung.figures.maps import draw_on_map, draw_policy
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, STYLE, VISITS
 from farflung.metrics import occupancy
@@ -29,7 +30,9 @@ def worlds_drawn(worlds: Mapping[str, TabularMDP]) -> Figure:
         figure = Figure(figsize=(9, 3.2), layout="constrained")
         axes = figure.subplots(1, len(families), squeeze=False)[0]
         for axis, (name, world) in zip(axes, families.items(), strict=True):
-            image = draw_on_map(axis, world, _distances(world))
+            tables = (world.successors, world.probabilities, world.start_distribution)
+            _, distances = reachable_states(*(np.asarray(table) for table in tables))
+            image = draw_on_map(axis, world, distances.astype(float))
             axis.set_title(f"{name.capitalize()}: {world.num_states} states, horizon {world.horizon}")
         figure.colorbar(image, ax=axes, label="steps from the start (S)", shrink=0.8)
     return figure
@@ -47,8 +50,8 @@ def learning_curves(runs: Runs, agents: Sequence[int]) -> Figure:
             for axis, metric in zip(rows[:, column], ("normalized_entropy", "support"), strict=True):
                 axis.grid(alpha=0.25)
                 for number, color in zip(agents, _colors(agents), strict=True):
-                    _curve(axis, runs[Cell(world, number, "team")], metric, color, "-")
-                    _curve(axis, runs[Cell(world, number, "single")], metric, color, "--")
+                    draw_curve(axis, runs[Cell(world, number, "team")], metric, color=color)
+                    draw_curve(axis, runs[Cell(world, number, "single")], metric, color=color, style="--")
         rows[0, 0].set_ylabel("state entropy / log(states)")
         rows[1, 0].set_ylabel("distinct states visited")
         handles = []
@@ -148,12 +151,13 @@ def policies(runs: Runs, world: str, agents: int) -> Figure:
         is_tall = world.startswith("maze")
         figure = Figure(figsize=(2.9 * columns, (2.9 if is_tall else 1.7) * num_rows + 0.7), layout="constrained")
         axes = figure.subplots(num_rows, columns, squeeze=False).flat
-        tables = [("single agent", single, 0), *((f"parallel agent {agent + 1}", team, agent) for agent in range(agents))]
-        for axis, (name, run, agent) in zip(axes, tables, strict=False):
+        tables = []
+        for name, run in (("single agent", single), ("parallel agent", team)):
             own = run.team_of(typical_seed(run))
-            visits = np.asarray(occupancy(run.world, own))[agent]
-            image = draw_policy(axis, run.world, np.asarray(own.probabilities)[agent], visits)
-            axis.set_title(name, fontsize=9)
+            tables += [(name, *table) for table in zip(own.probabilities, occupancy(run.world, own), strict=True)]
+        for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
+            image = draw_policy(axis, team.world, np.asarray(probabilities), np.asarray(visits))
+            axis.set_title(f"{name} {number}" if number else name, fontsize=9)
         for axis in list(figure.axes)[len(tables) :]:
             axis.set_axis_off()
         figure.colorbar(image, ax=figure.axes[: len(tables)], label="probability of the likeliest action", shrink=0.6)
@@ -176,27 +180,6 @@ def entropy_and_variance() -> Figure:
         axis.grid(alpha=0.25)
         axis.legend(frameon=False)
     return figure
-
-
-def _curve(axis: Axes, run: Run, metric: str, color: str, style: str) -> None:
-    updates = run.updates[run.is_spaced]
-    mean, half_width = mean_and_interval(getattr(run.metrics, metric)[:, run.is_spaced])
-    axis.plot(updates, mean, color=color, ls=style, lw=1.3)
-    if half_width is not None:
-        axis.fill_between(updates, mean - half_width, mean + half_width, color=color, alpha=0.15, lw=0)
-
-
-def _distances(world: TabularMDP) -> np.ndarray:
-    reached = np.full(world.num_states, np.inf)
-    reached[np.asarray(world.start_states)] = 0
-    successors = np.asarray(world.successors).reshape(world.num_states, -1)
-    for _ in range(world.num_states):
-        better = reached.copy()
-        np.minimum.at(better, successors, (reached + 1)[:, None])
-        if (better == reached).all():
-            break
-        reached = better
-    return reached
 
 
 def _worlds(runs: Runs) -> list[str]:

@@ -1,0 +1,15 @@
+"""How a metric develops while a team learns."""
+
+from matplotlib.axes import Axes
+
+from farflung.runs import Run
+from farflung.statistics import mean_and_interval
+
+
+def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-", label: str = "", band: str = "") -> None:
+    """The mean over the seeds with its 95% confidence band, of which the labels go into a legend."""
+    updates = run.updates[run.is_spaced]
+    mean, half_width = mean_and_interval(getattr(run.metrics, metric)[:, run.is_spaced])
+    axis.plot(updates, mean, color=color, ls=style, lw=1.3, label=label)
+    if half_width is not None:
+        axis.fill_between(updates, mean - half_width, mean + half_width, color=color, alpha=0.2, lw=0, label=band)
