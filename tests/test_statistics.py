@@ -20,6 +20,15 @@ def test_the_bootstrap_interval_of_a_mean_agrees_with_theory_for_many_seeds():
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.08)
 
 
+def test_what_belongs_to_a_seed_is_drawn_together():
+    generator = np.random.default_rng(3)
+    by_seed = generator.normal(size=(200, 1)) + generator.normal(0, 0.1, size=(200, 5))
+    found = bootstrap(np.mean, by_seed)
+    assert found.value == pytest.approx(by_seed.mean())
+    # As wide as if each seed had one value: the five are nearly the same.
+    assert found.high - found.low == pytest.approx(2 * 1.96 * by_seed.mean(axis=1).std() / np.sqrt(200), rel=0.1)
+
+
 def test_verdicts_follow_from_the_interval():
     assert Difference(0.5, 0.1, 0.9).verdict == "holds"
     assert Difference(-0.5, -0.9, -0.1).verdict == "does not hold"

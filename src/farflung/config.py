@@ -100,6 +100,8 @@ class Reproduce:
     """How many: the paper's 0, 1, 2, 42, 133 first, then others."""
     updates: int = 10_000
     """Policy updates of each training (N)."""
+    datasets: int = 10
+    """Datasets that are collected and learnt from for each seed, for means that hang less on luck; the paper has one."""
     schedule: Annotated[str, _one_of((*SCHEDULES, "both"))] = "both"
     """The learning rate: a constant 0.15, as in the paper's code; 0.1 with decay 0.999, as in its text; or both."""
     quick: bool = False
@@ -118,7 +120,7 @@ class Reproduce:
             check_name("world", world, PAPER_WORLDS)
         for number in self.agents:
             whole_number("agents", number)
-        for name in ("seeds", "updates"):
+        for name in ("seeds", "updates", "datasets"):
             whole_number(name, getattr(self, name))
         check_name("schedule", self.schedule, (*SCHEDULES, "both"))
 

@@ -14,6 +14,7 @@ import numpy as np
 from farflung.experiments.claims import Claim
 from farflung.experiments.reproduce import Reproduction
 from farflung.offline import PAPER
+from farflung.runs import Run
 
 _VERDICTS = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
 _SCHEDULE_NAMES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, decaying by 0.999 per update (the paper's text)"}
@@ -82,11 +83,12 @@ def _summary(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Clai
             for verdict, number in counts[schedule][statement].items()
         )
         rows.append(f'<tr><th scope="row">{escape(statement)}</th>{cells}</tr>')
-    steps = sum(run.summary["environment_steps"] for run in reproduction.runs.values())
+    runs = _all_runs(reproduction)
+    steps = sum(run.summary["environment_steps"] for run in runs)
     untrained = next(iter(reproduction.findings.values())).untrained_success
     chance = ", ".join(f"{escape(world)} {rate:.3f}" for world, rate in untrained.items())
     return (
-        f"<p>{len(reproduction.runs)} trainings of {reproduction.config.seeds} seeds each, {steps:,} environment steps in all; "
+        f"<p>{len(runs)} trainings of {reproduction.config.seeds} seeds each, {steps:,} environment steps in all; "
         f"this page took {seconds:.0f} seconds. Below, in how many settings (worlds and team sizes) each claim holds."
         f"{_comparison(by_schedule)}</p>"
         f'<div class="scroll"><table><thead><tr><th rowspan="2" scope="col">claim</th>{head}</tr><tr>{kinds}</tr></thead>'
@@ -152,7 +154,7 @@ def _figure(picture: Picture) -> str:
 
 def _settings(reproduction: Reproduction) -> str:
     config = reproduction.config
-    first = next(iter(reproduction.runs.values()))
+    first = _all_runs(reproduction)[0]
     rates = "; ".join(_SCHEDULE_NAMES[schedule] for schedule in config.schedules)
     rows = {
         "worlds": ", ".join(config.worlds),
@@ -164,7 +166,7 @@ def _settings(reproduction: Reproduction) -> str:
         "seeds": ", ".join(map(str, config.seed_values)),
         "figures show the learning rate": _SCHEDULE_NAMES[config.schedules[0]],
         "final values": "mean over the last 1% of updates",
-        "datasets": "one trajectory per agent and seed",
+        "datasets": f"{config.datasets} for each seed, with one trajectory per agent",
         "offline Q-learning": f"{PAPER.num_batches} minibatches of {PAPER.batch_size}, learning rate {PAPER.learning_rate}, "
         f"discount {PAPER.discount}; {PAPER.num_episodes} greedy episodes of at most {PAPER.max_steps} steps per goal",
         "device": first.summary["device"],
@@ -179,9 +181,9 @@ def _settings(reproduction: Reproduction) -> str:
 
 
 def _timings(reproduction: Reproduction, seconds: float) -> str:
-    runs = reproduction.runs.values()
+    runs = _all_runs(reproduction)
     steps, training = (sum(run.summary[key] for run in runs) for key in ("environment_steps", "seconds"))
-    compiling = {(cell, run.summary["compile_seconds"]) for (_, cell), run in reproduction.runs.items()}
+    compiling = {(cell, run.summary["compile_seconds"]) for own in reproduction.runs.values() for cell, run in own.items()}
     rows = {
         "environment steps": f"{steps:,}",
         "this page, from start to end": f"{seconds:.1f} s",
@@ -191,6 +193,10 @@ def _timings(reproduction: Reproduction, seconds: float) -> str:
     return (
         _definition_table(rows) + "<p>Parts that were kept from an earlier start count with the time that they took then.</p>"
     )
+
+
+def _all_runs(reproduction: Reproduction) -> list[Run]:
+    return [run for own in reproduction.runs.values() for run in own.values()]
 
 
 def _definition_table(rows: Mapping[str, str]) -> str:

@@ -53,8 +53,7 @@ def write_report(reproduction: Reproduction, out: Path, began: float) -> dict[st
 def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[], Figure]]]:
     """Name, title, caption and maker of each figure, in the paper's order."""
     schedule = reproduction.config.schedules[0]
-    runs = {cell: run for (name, cell), run in reproduction.runs.items() if name == schedule}
-    findings = reproduction.findings[schedule]
+    runs, findings = reproduction.runs[schedule], reproduction.findings[schedule]
     worlds = {cell.world: run.world for cell, run in runs.items()}
     goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
     agents = findings.agents
@@ -75,12 +74,14 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         ),
         "dataset-entropy": (
             "Entropy of the collected datasets (Figure 2)",
-            f"One trajectory per agent from the trained policies. Points are seeds. {seeds}",
+            "One trajectory per agent from the trained policies. Points are datasets, "
+            f"{reproduction.config.datasets} for each seed. {seeds}",
             lambda: paper.dataset_entropies(findings),
         ),
         "offline-success": (
             "Offline RL: success for each goal (Figure 3)",
-            f"Tabular Q-learning on the datasets of {most} trajectories, relabelled for each goal in turn; mean over seeds.",
+            f"Tabular Q-learning on the datasets of {most} trajectories, relabelled for each goal in turn; mean over seeds "
+            "and datasets.",
             lambda: paper.goal_success_sorted(findings, most),
         ),
         "entropy-variance": (
@@ -96,11 +97,11 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         "occupancy": (
             "Where the agents go (Figure 8)",
             f"The exact distribution of the visited states under the trained policies. {typical}",
-            lambda: paper.occupancies(runs, most),
+            lambda: paper.occupancies(runs, findings, most),
         ),
         "goal-reachability": (
             "Offline RL: which goals are reached (Figure 9)",
-            f"The success rates of Figure 3 on the map. Datasets of {most} trajectories; mean over seeds.",
+            f"The success rates of Figure 3 on the map. Datasets of {most} trajectories; mean over seeds and datasets.",
             lambda: paper.goal_success_maps(findings, worlds, goals, most),
         ),
     }
@@ -108,7 +109,7 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         figures[f"policies-{world}"] = (
             f"Policies of a single agent and of {most} parallel ones, {world} (Figure 10)",
             f"The likeliest action wherever the agent goes; the darker, the more deterministic. {typical}",
-            partial(paper.policies, runs, world, most),
+            partial(paper.policies, runs, findings, world, most),
         )
     if len(agents) < 3:
         del figures["learning-curves-all"]
@@ -134,7 +135,7 @@ def _save_figures(reproduction: Reproduction, folder: Path) -> list[Picture]:
 def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim]]) -> dict[str, list[Sequence[object]]]:
     seeds = reproduction.config.seed_values
     final: list[Sequence[object]] = [("schedule", "world", "agents", "kind", "seed", "metric", "value")]
-    data: list[Sequence[object]] = [("schedule", "world", "agents", "kind", "seed", "normalized_entropy")]
+    data: list[Sequence[object]] = [("schedule", "world", "agents", "kind", "seed", "dataset", "normalized_entropy")]
     success: list[Sequence[object]] = [("schedule", "world", "agents", "kind", "seed", "goal", "success_rate")]
     timings: list[Sequence[object]] = [
         ("schedule", "world", "agents", "kind", "environment_steps", "seconds", "compile_seconds")
@@ -150,17 +151,23 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
                 for seed, value in zip(seeds, values.tolist(), strict=True)
             ]
         for cell, entropies in findings.dataset_entropy.items():
-            data += [(schedule, *cell, seed, value) for seed, value in zip(seeds, entropies.tolist(), strict=True)]
+            data += [
+                (schedule, *cell, seed, number, value)
+                for seed, row in zip(seeds, entropies.tolist(), strict=True)
+                for number, value in enumerate(row)
+            ]
         for cell, rates in findings.success.items():
-            world = reproduction.runs[schedule, Cell(cell.world, cell.agents, "team")].world
+            world = reproduction.runs[schedule][Cell(cell.world, cell.agents, "team")].world
             labels = np.asarray(world.labels)[np.asarray(goals_of(world))].tolist()
             success += [
                 (schedule, *cell, seed, goal, rate)
                 for seed, row in zip(seeds, rates.tolist(), strict=True)
                 for goal, rate in zip(labels, row, strict=True)
             ]
-    for (schedule, cell), run in reproduction.runs.items():
-        timings.append((schedule, *cell, *(run.summary[key] for key in ("environment_steps", "seconds", "compile_seconds"))))
+    for schedule, runs in reproduction.runs.items():
+        for cell, run in runs.items():
+            summary = [run.summary[key] for key in ("environment_steps", "seconds", "compile_seconds")]
+            timings.append((schedule, *cell, *summary))
     for schedule, found in by_schedule.items():
         decided += [
             (schedule, c.statement, c.where, c.world, c.agents, *c.difference, c.unit, c.difference.verdict) for c in found

@@ -35,34 +35,41 @@ def mean_and_interval(
     return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
 
 
-def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, " seed"]) -> Difference:
-    """A statistic of independent samples, one of each run, with its percentile bootstrap interval.
+def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
+    """A statistic of independent samples with its percentile bootstrap interval: seeds are drawn anew, with all that is theirs.
 
     Args:
-        statistic: takes the samples and `axis`, as NumPy's reductions do.
+        statistic: takes the samples and `axis`, as NumPy's reductions do; reduces all axes of a sample.
+        samples: each with a leading axis of seeds, and perhaps others.
     """
-    value = float(statistic(*samples, axis=-1))
+    axes = tuple(range(-samples[0].ndim, 0))
+    value = float(statistic(*samples, axis=axes))
     if min(len(sample) for sample in samples) < 2:
         return Difference(value, -np.inf, np.inf)
+
+    def of_drawn(*drawn: np.ndarray, axis: int) -> Any:
+        return statistic(*(sample[rows] for sample, rows in zip(samples, drawn, strict=True)), axis=axes)
+
+    rows = [np.arange(len(sample)) for sample in samples]
     found = stats.bootstrap(
-        samples, statistic, n_resamples=4999, vectorized=True, method="percentile", rng=np.random.default_rng(0)
+        rows, of_drawn, n_resamples=4999, vectorized=True, method="percentile", rng=np.random.default_rng(0)
     )
     return Difference(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
 
 
-def mean_difference(higher: Float[np.ndarray, " seed"], lower: Float[np.ndarray, " seed"]) -> Difference:
+def mean_difference(higher: Float[np.ndarray, "_ *axes"], lower: Float[np.ndarray, "_ *axes"]) -> Difference:
     """By how much the mean of the first exceeds that of the second."""
 
-    def difference(higher: np.ndarray, lower: np.ndarray, axis: int) -> Any:
+    def difference(higher: np.ndarray, lower: np.ndarray, axis: tuple[int, ...]) -> Any:
         return np.mean(higher, axis=axis) - np.mean(lower, axis=axis)
 
     return bootstrap(difference, higher, lower)
 
 
-def spread_difference(wider: Float[np.ndarray, " seed"], narrower: Float[np.ndarray, " seed"]) -> Difference:
+def spread_difference(wider: Float[np.ndarray, "_ *axes"], narrower: Float[np.ndarray, "_ *axes"]) -> Difference:
     """By how much the standard deviation of the first exceeds that of the second."""
 
-    def difference(wider: np.ndarray, narrower: np.ndarray, axis: int) -> Any:
+    def difference(wider: np.ndarray, narrower: np.ndarray, axis: tuple[int, ...]) -> Any:
         return np.std(wider, axis=axis, ddof=1) - np.std(narrower, axis=axis, ddof=1)
 
     return bootstrap(difference, wider, narrower)

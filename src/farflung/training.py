@@ -1,5 +1,6 @@
 """The long loop: compiled chunks of updates, with all seeds side by side on all devices."""
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from farflung.rollout import Trajectories
 
 _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
+_tracing = threading.Lock()
 
 
 @runtime_checkable
@@ -71,7 +73,7 @@ def train(
 
     environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
     algorithm = jax.tree.map(lambda leaf: spread(leaf, np.float32), algorithm)
-    keys, state = _begin(mesh, environment, algorithm, spread(seeds, np.uint32))
+    keys, state = _compiled(_begin, mesh, environment, algorithm, spread(seeds, np.uint32))
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
@@ -89,7 +91,8 @@ def train(
             recorded = recorded[:_RECORDS_PER_CHUNK]
             end = int(recorded[-1])
         padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
-        state, metrics = _advance(mesh, environment, algorithm, keys, state, update, end, padded, len(recorded))
+        advance = partial(_compiled, _advance) if updates_per_chunk == 0 else _advance
+        state, metrics = advance(mesh, environment, algorithm, keys, state, update, end, padded, len(recorded))
         # What came before is waited for and handed out while the devices work on this chunk.
         if pending is not None:
             yield progress(*pending)
@@ -114,6 +117,18 @@ def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]
 def last_percent(num_updates: int) -> int:
     """The first update of the last 1%."""
     return num_updates - max(1, num_updates // 100) + 1
+
+
+def _compiled(function: Any, *arguments: Any) -> Any:
+    """Calls a jitted function that may not be compiled yet.
+
+    Threads trace one after the other, since they share one interpreter, and compile side by side: so the first of many is
+    ready long before the last.
+    """
+    with _tracing:
+        lowered = function.lower(*arguments)
+    lowered.compile()
+    return function(*arguments)
 
 
 # It runs once: compiling it less thoroughly takes half the time.

@@ -17,9 +17,9 @@ def findings(team=1.0, single=0.5, random=0.1, agents=(2, 4, 6)):
     levels = {"team": team, "single": single, "random": random}
     cells = [Cell("room-det", number, kind) for number in agents for kind in levels]
     final = {c: {name: values(levels[c.kind], c.agents) for name in METRICS} for c in cells if c.kind != "random"}
-    data = {c: values(levels[c.kind], c.agents) for c in cells}
+    data = {c: np.stack([values(levels[c.kind], c.agents) for _ in range(3)], axis=1) for c in cells}
     success = {c: np.repeat(values(levels[c.kind], c.agents)[:, None], 3, axis=1) for c in cells}
-    return Findings(final, data, success, {"room-det": 0.02})
+    return Findings(final, {}, data, success, {"room-det": 0.02})
 
 
 def verdicts(found):

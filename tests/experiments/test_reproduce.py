@@ -13,7 +13,7 @@ from farflung.cli import main
 from farflung.experiments.claims import Cell, claims
 from farflung.report import write_report
 
-CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20)
+CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20, datasets=3)
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def page(found, folder):
 
 
 def test_every_part_is_trained_under_both_schedules_and_kept(found, folder):
-    assert len(found.runs) == 2 * 2 * 2 * 2
+    assert {schedule: len(runs) for schedule, runs in found.runs.items()} == {"code": 2 * 2 * 2, "text": 2 * 2 * 2}
     kept = load_run(folder / "runs" / "text" / "maze-stoc-3-single")
     assert (kept.config.learning_rate, kept.config.decay, kept.config.seeds) == (0.1, 0.999, (0, 1))
-    run = found.runs["text", Cell("maze-stoc", 3, "single")]
+    run = found.runs["text"][Cell("maze-stoc", 3, "single")]
     np.testing.assert_array_equal(kept.team.logits, run.team.logits)
-    code = found.runs["code", Cell("maze-stoc", 3, "single")]
+    code = found.runs["code"][Cell("maze-stoc", 3, "single")]
     assert not np.array_equal(code.team.logits, run.team.logits)
 
 
@@ -46,7 +46,7 @@ def test_a_part_is_what_explore_trains(found):
     from farflung import explore
 
     alone = explore("maze-stoc", agents=3, updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
-    together = found.runs["text", Cell("maze-stoc", 3, "team")]
+    together = found.runs["text"][Cell("maze-stoc", 3, "team")]
     np.testing.assert_array_equal(alone.team.logits, together.team.logits)
 
 
@@ -56,11 +56,34 @@ def test_findings_have_a_value_per_seed_and_goal(found):
     assert findings.agents == [2, 3]
     for kind in ("team", "single", "random"):
         cell = Cell("room-det", 3, kind)
-        assert findings.dataset_entropy[cell].shape == (2,)
+        assert findings.dataset_entropy[cell].shape == (2, 3)
         assert (findings.dataset_entropy[cell] <= np.log(3 * 9) / np.log(43)).all()
         assert findings.success[cell].shape == (2, 42)
         assert ((findings.success[cell] >= 0) & (findings.success[cell] <= 1)).all()
     assert set(findings.untrained_success) == {"room-det", "maze-stoc"}
+
+
+def test_dataset_entropies_and_occupancies_are_those_of_the_policies(found):
+    from farflung.metrics import occupancy
+
+    for kind, num_policies in (("team", 2), ("single", 1)):
+        cell = Cell("maze-stoc", 2, kind)
+        run = found.runs["code"][cell]
+        exact = found.findings["code"].occupancy[cell]
+        assert exact.shape == (2, num_policies, 43)
+        np.testing.assert_allclose(exact[1], occupancy(run.world, run.team_of(1)), atol=1e-6)
+    # A dataset of 2 trajectories of 11 states: its entropy in nats is that of counts out of 22.
+    nats = found.findings["code"].dataset_entropy[cell].flat[0] * np.log(43)
+    possible = {round(-sum(c / 22 * np.log(c / 22) for c in counts), 4) for counts in partitions(22, 22)}
+    assert round(float(nats), 4) in possible
+
+
+def partitions(total, largest):
+    if total == 0:
+        yield ()
+    for first in range(min(total, largest), 0, -1):
+        for rest in partitions(total - first, first):
+            yield (first, *rest)
 
 
 def modified(folder):
@@ -82,8 +105,9 @@ def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, 
     (note,) = notes
     assert "room-det-3-single" in note
     assert "trained again" in note
-    for key, run in found.runs.items():
-        np.testing.assert_array_equal(again.runs[key].team.logits, run.team.logits)
+    for schedule, runs in found.runs.items():
+        for cell, run in runs.items():
+            np.testing.assert_array_equal(again.runs[schedule][cell].team.logits, run.team.logits)
 
 
 def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tmp_path):
@@ -100,7 +124,7 @@ def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tm
     with pytest.raises(ValueError, match="that cannot be read"):
         reproduce(CONFIG, copy)
     assert len(modified(copy)) == 16
-    assert len(reproduce(other, copy, force=True).runs) == 2
+    assert len(reproduce(other, copy, force=True).runs["code"]) == 2
     assert len(modified(copy)) == 2
 
 
@@ -207,7 +231,7 @@ def test_figures_and_numbers_lie_beside_the_page(page, found):
             (r["schedule"], r["world"], r["agents"], r["kind"], r["seed"], r["metric"]): r["value"]
             for r in csv.DictReader(file)
         }
-    run = found.runs["code", Cell("room-det", 2, "team")]
+    run = found.runs["code"][Cell("room-det", 2, "team")]
     assert float(final["code", "room-det", "2", "team", "1", "support"]) == run.summary["final"]["support"][1]
 
 

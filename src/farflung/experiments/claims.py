@@ -22,14 +22,16 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that was measured under one learning-rate schedule: for each cell, a value per seed."""
+    """Everything that was measured under one learning-rate schedule: for each cell, values per seed."""
 
     final: Mapping[Cell, Mapping[str, Float[np.ndarray, " seed"]]]
     """The metrics at the end of training; of teams and single agents."""
-    dataset_entropy: Mapping[Cell, Float[np.ndarray, " seed"]]
-    """Normalised, of one dataset of m trajectories per seed."""
+    occupancy: Mapping[Cell, Float[np.ndarray, "seed agent state"]]
+    """Exactly how each agent's visits are spread over the states."""
+    dataset_entropy: Mapping[Cell, Float[np.ndarray, "seed dataset"]]
+    """Normalised, of datasets of m trajectories."""
     success: Mapping[Cell, Float[np.ndarray, "seed goal"]]
-    """Of offline Q-learning on that dataset."""
+    """Of offline Q-learning, averaged over those datasets."""
     untrained_success: Mapping[str, float]
     """What chance alone achieves in each world."""
 
@@ -120,7 +122,7 @@ def claims(findings: Findings) -> Iterator[Claim]:
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
     """The gain from each further pair of agents against the gain from the pair before."""
 
-    def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: int) -> Any:
+    def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: tuple[int, ...]) -> Any:
         return 2 * np.mean(some, axis=axis) - np.mean(few, axis=axis) - np.mean(many, axis=axis)
 
     for few, some, many in zip(findings.agents, findings.agents[1:], findings.agents[2:], strict=False):

@@ -14,19 +14,20 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
-from scipy import stats
 
 from farflung.config import SCHEDULES, Explore, Reproduce
+from farflung.entropy import shannon
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.claims import Cell, Findings
 from farflung.experiments.trials import Status, begin, finish
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
 from farflung.policies import TabularSoftmax
-from farflung.rollout import Trajectories, play
+from farflung.rollout import play
 from farflung.runs import Run, discard_run, final_values, load_run, open_collection, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
-_MOST_COMPILING = 12
+_MOST_COMPILING = 16
+_MOST_DATASETS_AT_ONCE = 200
 
 
 class SuiteStatus(NamedTuple):
@@ -42,8 +43,8 @@ class Reproduction:
     """All that was found."""
 
     config: Reproduce
-    runs: Mapping[tuple[str, Cell], Run]
-    """The trained teams and single agents, by schedule and cell."""
+    runs: Mapping[str, Mapping[Cell, Run]]
+    """The trained teams and single agents, by schedule."""
     findings: Mapping[str, Findings]
     """By schedule."""
 
@@ -100,24 +101,30 @@ def reproduce(
                     found[schedule, cell] = run
                     done += steps[schedule, cell]
             tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
-            findings = {}
-            for schedule in config.schedules:
-                runs = {cell: run for (name, cell), run in found.items() if name == schedule}
-                learnt = [
-                    pool.submit(_collect, config, runs, name, kind, world)
+            runs = {
+                name: {cell: found[name, cell] for schedule, cell in wanted if schedule == name} for name in config.schedules
+            }
+            learnt = {
+                schedule: [
+                    pool.submit(_collect, config, runs[schedule], name, kind, world)
                     for name, world in worlds.items()
                     for kind in KINDS[:2]
                 ]
-                data = {cell: value for part in (*learnt, *random) for cell, value in part.result().items()}
+                for schedule in config.schedules
+            }
+            findings = {}
+            for schedule, parts in learnt.items():
+                data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
                 findings[schedule] = Findings(
-                    final={cell: final_values(run.updates, run.metrics) for cell, run in runs.items()},
-                    dataset_entropy={cell: entropy for cell, (entropy, _) in data.items()},
-                    success={cell: success for cell, (_, success) in data.items()},
+                    final={cell: final_values(run.updates, run.metrics) for cell, run in runs[schedule].items()},
+                    occupancy={cell: collected.occupancy for cell, collected in data.items()},
+                    dataset_entropy={cell: collected.entropy for cell, collected in data.items()},
+                    success={cell: collected.success for cell, collected in data.items()},
                     untrained_success={name: float(rate.result()) for name, rate in chance.items()},
                 )
         finally:
             pool.shutdown(cancel_futures=True)
-    return Reproduction(config, found, findings)
+    return Reproduction(config, runs, findings)
 
 
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
@@ -148,19 +155,26 @@ def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | N
     return None
 
 
-def _collect(
-    config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP
-) -> dict[Cell, tuple[Float[np.ndarray, " seed"], Float[np.ndarray, "seed goal"]]]:
-    """The entropy of what policies of one kind collect in one world, and how far offline RL gets with it."""
+class _Collected(NamedTuple):
+    """What the policies of one cell visit and collect, and how far offline RL gets with that."""
+
+    occupancy: Float[np.ndarray, "seed agent state"]
+    entropy: Float[np.ndarray, "seed dataset"]
+    success: Float[np.ndarray, "seed goal"]
+
+
+def _collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP) -> dict[Cell, _Collected]:
+    """Everything about policies of one kind in one world."""
     cells = [Cell(name, agents, kind) for agents in config.agents]
     # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
     logits = jnp.stack([_logits(runs.get(cell), cell, config, world) for cell in cells])
     keys = jnp.stack([_keys(config, cell) for cell in cells])
-    num_real = jnp.asarray([cell.agents * world.horizon for cell in cells], jnp.int32)
-    states, success = _collect_and_learn(keys, world, logits, num_real, goals_of(world))
+    sizes = jnp.asarray(config.agents, jnp.int32)
+    occupancy, entropy, success = _collect_and_learn(keys, world, logits, sizes, goals_of(world), config.datasets)
+    parts = zip(cells, np.asarray(occupancy), np.asarray(entropy), np.asarray(success), strict=True)
     return {
-        cell: (np.array([_entropy(dataset[: cell.agents]) for dataset in visited]) / np.log(world.num_states), reached)
-        for cell, visited, reached in zip(cells, np.asarray(states), np.asarray(success), strict=True)
+        cell: _Collected(occupancy[:, : 1 if kind == "single" else cell.agents], entropy / np.log(world.num_states), success)
+        for cell, occupancy, entropy, success in parts
     }
 
 
@@ -178,25 +192,36 @@ def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:
     return jnp.stack([jr.fold_in(jr.key(seed), number) for seed in config.seed_values])
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="num_datasets")
 def _collect_and_learn(
     keys: Key[Array, "cell seed"],
     world: TabularMDP,
     logits: Float[Array, "cell seed agent state action"],
-    num_real: Int[Array, " cell"],
+    sizes: Int[Array, " cell"],
     goals: Int[Array, " goal"],
-) -> tuple[Int[Array, "cell seed agent times"], Float[Array, "cell seed goal"]]:
-    """One trajectory per agent, and how often Q-learning on the first `num_real` steps leads to each goal."""
+    num_datasets: int,
+) -> tuple[Float[Array, "cell seed agent state"], Float[Array, "cell seed dataset"], Float[Array, "cell seed goal"]]:
+    """For the first `sizes` agents of each cell: exact occupancies; then, averaged over datasets with one trajectory per agent,
+    their entropies and how often Q-learning on them leads to each goal."""
 
     def collect(
-        key: Key[Array, ""], logits: Float[Array, "agent state action"], num_real: Int[Array, ""]
-    ) -> tuple[Trajectories, Transitions]:
+        key: Key[Array, ""], logits: Float[Array, "agent state action"], size: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], Transitions]:
         trajectories = play(key, TabularSoftmax(logits), world, 1, 1)
-        return trajectories, transitions(trajectories)._replace(num=num_real)
+        is_real = jnp.broadcast_to(jnp.arange(len(logits))[:, None] < size, trajectories.states[0, :, 0].shape)
+        weights = is_real / (size * (world.horizon + 1))
+        visits = jnp.zeros(world.num_states).at[trajectories.states[0, :, 0]].add(weights)
+        return shannon(visits), transitions(trajectories)._replace(num=size * world.horizon)
 
-    collected, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(keys, logits, num_real)
-    rates = jax.vmap(goal_success, (0, None, 0, None))(keys, world, data, goals)
-    return collected.states[:, :, 0, :, 0], rates
+    def one_dataset(number: Int[Array, ""]) -> tuple[Float[Array, "cell seed"], Float[Array, "cell seed goal"]]:
+        own = jax.vmap(jax.vmap(partial(jr.fold_in, data=number)))(keys)
+        entropies, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(own, logits, sizes)
+        return entropies, jax.vmap(goal_success, (0, None, 0, None))(own, world, data, goals)
+
+    at_once = max(1, _MOST_DATASETS_AT_ONCE // keys.size)
+    entropies, rates = jax.lax.map(one_dataset, jnp.arange(num_datasets), batch_size=at_once)
+    occupancy = jnp.vectorize(world.occupancy, signature="(s,a)->(s)")(TabularSoftmax(logits).probabilities)
+    return occupancy, jnp.moveaxis(entropies, 0, -1), jnp.mean(rates, axis=0)
 
 
 @jax.jit
@@ -205,10 +230,6 @@ def _untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, "
     nothing = jnp.zeros((world.num_states, world.num_actions))
     settings = QLearning(num_episodes=100)
     return jnp.mean(jax.vmap(lambda goal: success_rate(key, world, nothing, goal, settings))(goals))
-
-
-def _entropy(states: Int[np.ndarray, "agent times"]) -> float:
-    return float(stats.entropy(np.unique(states, return_counts=True)[1]))
 
 
 def _num_steps(config: Explore, world: TabularMDP) -> int:

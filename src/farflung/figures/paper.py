@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy import special
 
 from farflung.environments import TabularMDP
 from farflung.environments.tabular import reachable_states
@@ -14,7 +15,6 @@ from farflung.experiments.claims import Cell, Findings
 from farflung.figures.curves import draw_curve
 from farflung.figures.maps import draw_on_map, draw_policy
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, STYLE, VISITS
-from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
 from farflung.statistics import mean_and_interval
 
@@ -63,7 +63,7 @@ def learning_curves(runs: Runs, agents: Sequence[int]) -> Figure:
 
 
 def dataset_entropies(findings: Findings) -> Figure:
-    """The entropy of one dataset of m trajectories per seed: each seed a point, mean and 95% interval beside."""
+    """The entropy of datasets of m trajectories: each dataset a point, mean and 95% interval over seeds beside."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3 * max(2, len(findings.worlds)), 3.2), layout="constrained")
         axes = figure.subplots(1, len(findings.worlds), sharey=True, squeeze=False)[0]
@@ -71,10 +71,11 @@ def dataset_entropies(findings: Findings) -> Figure:
             for place, agents in enumerate(findings.agents):
                 for offset, (kind, color) in zip((-0.27, 0, 0.27), _KINDS.items(), strict=True):
                     values = findings.dataset_entropy[Cell(world, agents, kind)]
-                    mean, half_width = mean_and_interval(values)
+                    mean, half_width = mean_and_interval(values.mean(axis=1))
                     x = place + offset
-                    axis.plot(np.full(len(values), x - 0.06), values, "o", ms=3, color=color, alpha=0.5, mew=0)
-                    axis.errorbar(x + 0.04, mean, half_width, fmt="s", ms=4, color=color, capsize=2)
+                    spread = np.linspace(-0.1, -0.02, values.size)
+                    axis.plot(x + spread, values.flat, "o", ms=2.5, color=color, alpha=0.3, mew=0)
+                    axis.errorbar(x + 0.06, mean, half_width, fmt="s", ms=4, color=color, capsize=2)
             axis.set_xticks(range(len(findings.agents)), [str(agents) for agents in findings.agents])
             axis.set_xlabel("trajectories in the dataset (m)")
             axis.set_title(world)
@@ -122,7 +123,7 @@ def goal_success_maps(
     return figure
 
 
-def occupancies(runs: Runs, agents: int) -> Figure:
+def occupancies(runs: Runs, findings: Findings, agents: int) -> Figure:
     """Where a team and a single agent go, in the Maze if there is one."""
     names = [world for world in _worlds(runs) if world.startswith("maze")] or _worlds(runs)[:2]
     with mpl.rc_context(STYLE):
@@ -131,8 +132,8 @@ def occupancies(runs: Runs, agents: int) -> Figure:
         visits = {}
         for name in names:
             for kind in ("team", "single"):
-                run = runs[Cell(name, agents, kind)]
-                visits[name, kind] = np.asarray(occupancy(run.world, run.team_of(typical_seed(run)))).mean(axis=0)
+                cell = Cell(name, agents, kind)
+                visits[name, kind] = findings.occupancy[cell][_typical_row(runs[cell])].mean(axis=0)
         norm = Normalize(0, float(max(values.max() for values in visits.values())))
         for row, name in zip(rows, names, strict=True):
             for axis, kind in zip(row, ("team", "single"), strict=True):
@@ -142,9 +143,8 @@ def occupancies(runs: Runs, agents: int) -> Figure:
     return figure
 
 
-def policies(runs: Runs, world: str, agents: int) -> Figure:
+def policies(runs: Runs, findings: Findings, world: str, agents: int) -> Figure:
     """The policies as arrows: where an arrow is dark, the agent nearly always goes that way."""
-    single, team = runs[Cell(world, agents, "single")], runs[Cell(world, agents, "team")]
     with mpl.rc_context(STYLE):
         columns = min(4, agents + 1)
         num_rows = -(-(agents + 1) // columns)
@@ -152,11 +152,13 @@ def policies(runs: Runs, world: str, agents: int) -> Figure:
         figure = Figure(figsize=(2.9 * columns, (2.9 if is_tall else 1.7) * num_rows + 0.7), layout="constrained")
         axes = figure.subplots(num_rows, columns, squeeze=False).flat
         tables = []
-        for name, run in (("single agent", single), ("parallel agent", team)):
-            own = run.team_of(typical_seed(run))
-            tables += [(name, *table) for table in zip(own.probabilities, occupancy(run.world, own), strict=True)]
+        for name, kind in (("single agent", "single"), ("parallel agent", "team")):
+            cell = Cell(world, agents, kind)
+            run, row = runs[cell], _typical_row(runs[cell])
+            probabilities = special.softmax(np.asarray(run.team.logits[row]), axis=-1)
+            tables += [(name, *table) for table in zip(probabilities, findings.occupancy[cell][row], strict=True)]
         for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
-            image = draw_policy(axis, team.world, np.asarray(probabilities), np.asarray(visits))
+            image = draw_policy(axis, run.world, probabilities, visits)
             axis.set_title(f"{name} {number}" if number else name, fontsize=9)
         for axis in list(figure.axes)[len(tables) :]:
             axis.set_axis_off()
@@ -180,6 +182,10 @@ def entropy_and_variance() -> Figure:
         axis.grid(alpha=0.25)
         axis.legend(frameon=False)
     return figure
+
+
+def _typical_row(run: Run) -> int:
+    return run.config.seeds.index(typical_seed(run))
 
 
 def _worlds(runs: Runs) -> list[str]:
