@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE
+    from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
     from farflung.config import Explore, Reproduce
     from farflung.entropy import Entropy, decompose, plug_in, shannon
     from farflung.environments import (
@@ -30,6 +31,7 @@ __all__ = [
     "MAZE",
     "PGPSE",
     "ROOM",
+    "Ceiling",
     "Entropy",
     "Environment",
     "Explore",
@@ -39,11 +41,13 @@ __all__ = [
     "TabularMDP",
     "TabularSoftmax",
     "Trajectories",
+    "ceiling",
     "decompose",
     "explore",
     "from_gymnasium",
     "from_kernel",
     "gridworld",
+    "infinite_trials_optimum",
     "load_run",
     "make_world",
     "measure",
@@ -61,6 +65,7 @@ __all__ = [
 
 _MODULES = {
     "algorithms": ("PGPSE",),
+    "ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
     "config": ("Explore", "Reproduce"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
     "environments": (

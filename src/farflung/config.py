@@ -15,6 +15,7 @@ import tyro
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total",)
+CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
