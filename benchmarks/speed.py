@@ -81,7 +81,7 @@ def measure(config: Speed) -> Result:
 
 def main() -> None:
     config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.cli import use_all_cores
+    from farflung.commands.terminal import use_all_cores
 
     use_all_cores()
     result = measure(config)

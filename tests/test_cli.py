@@ -13,7 +13,7 @@ QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0"
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
 
 
 def test_explore_prints_a_table_and_saves_a_run(tmp_path, capsys):
@@ -203,7 +203,7 @@ def test_importing_the_library_changes_no_configuration_of_jax():
 
 def test_from_the_command_line_every_core_is_a_device():
     result = run_python(
-        "import os, jax\nfrom farflung.cli import use_all_cores\nuse_all_cores()\n"
+        "import os, jax\nfrom farflung.commands.terminal import use_all_cores\nuse_all_cores()\n"
         "assert jax.local_device_count() == len(os.sched_getaffinity(0))"
     )
     assert result.returncode == 0, result.stderr

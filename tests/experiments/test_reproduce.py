@@ -136,7 +136,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
 
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)
+    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)
     from farflung.experiments import reproduce as module
 
     honest, calls = module.finish, []
@@ -155,7 +155,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("farflung.cli.use_all_cores", lambda: None)
+    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)
     honest, calls = np.savez_compressed, []
 
     def full(*arguments, **arrays):

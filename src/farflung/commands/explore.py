@@ -1,0 +1,102 @@
+"""`farflung explore`."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farflung.commands import terminal
+from farflung.commands.terminal import Output, progress_bar
+from farflung.config import Explore, check_world, is_map_file
+
+if TYPE_CHECKING:
+    from farflung.experiments.trials import Status
+    from farflung.runs import Run
+
+
+def explore(config: Explore, output: Output) -> Callable[[], int]:
+    """Train a team of agents to visit, together, as many different states as evenly as possible."""
+
+    def run() -> int:
+        check_world(config.world)
+        terminal.use_all_cores()
+        from farflung.experiments.explore import explore as train_team  # JAX with it
+        from farflung.runs import to_json
+
+        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        with _destination(config, output) as out, progress_bar(output.quiet) as show:
+
+            def on_progress(status: "Status") -> None:
+                state = "compiling" if status.update == 0 else ""
+                if status.normalized_entropy is not None:
+                    rate = f"{status.steps_per_second / 1e6:.0f}M steps/s"
+                    state = f"entropy {status.normalized_entropy:.3f} support {status.support:.1f} {rate}"
+                show(config.world, status.update, status.num_updates, state)
+
+            result = train_team(**settings, out=out, force=output.force, on_progress=on_progress)
+        if not output.quiet:
+            _print_table(result, out, is_on_stderr=output.json)
+        if output.json:
+            print(to_json(result.summary))
+        return 130 if result.summary["is_interrupted"] else 0
+
+    return run
+
+
+@contextlib.contextmanager
+def _destination(config: Explore, output: Output) -> Iterator[Path]:
+    """The directory for a run: the user's, or a new one that no other process can take meanwhile."""
+    if output.out is not None:
+        yield output.out
+        return
+    stem = Path(config.world).stem if is_map_file(config.world) else config.world.replace("/", "-")
+    name = f"{stem}-{config.agents}-{'single' if config.single else 'agents'}"
+    parent = Path("runs")
+    number, is_new_parent = 1, not parent.exists()
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    try:
+        yield path
+    finally:
+        for folder in (path, parent) if is_new_parent else (path,):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only if nothing was saved
+
+
+def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from farflung.statistics import mean_and_interval
+
+    summary = run.summary
+    num_seeds = len(run.config.seeds)
+    agents = f"one policy with {run.config.agents} x" if run.config.single else f"{run.config.agents} agents with"
+    table = Table(title=f"{run.config.world}: {agents} {run.config.trajectories} trajectories of {run.world.horizon} actions")
+    table.add_column("metric, last 1% of updates")
+    table.add_column(f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed", justify="right")
+    table.add_column("95% CI", justify="right")
+    table.add_column("random actions", justify="right")
+    for name, values in summary["final"].items():
+        mean, half_width = mean_and_interval(np.asarray(values))
+        interval = "" if half_width is None else f"± {half_width:.4f}"
+        table.add_row(name.replace("_", " "), f"{mean:.4f}", interval, f"{summary['random'][name]:.4f}")
+    console = Console(stderr=is_on_stderr)
+    console.print(table)
+    console.print(
+        f"{summary['updates']:,} updates, {summary['environment_steps']:,} steps in {summary['seconds']:.1f} s "
+        f"({summary['steps_per_second'] / 1e6:.1f}M steps/s) after {summary['compile_seconds']:.1f} s of compilation "
+        f"on {summary['device']}"
+    )
+    if summary["is_interrupted"]:
+        console.print(f"interrupted after {summary['updates']:,} of {run.config.updates:,} updates; what there is was saved")
+    console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)

@@ -1,0 +1,58 @@
+"""What all commands share: where results go, what is printed, and how far long work is."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the results go, and what is printed."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: a new one under runs/)")] = None
+    """Directory for the run: config, metrics, policies, figure, summary."""
+    force: bool = False
+    """Replace a run that is already in that directory."""
+    quiet: bool = False
+    """Print nothing but errors (and the JSON, if asked for)."""
+    json: bool = False
+    """Print the summary as one JSON object on stdout, and everything else on stderr."""
+
+
+def use_all_cores() -> None:
+    """Makes each CPU core a JAX device, unless the user has said how many there should be."""
+    import jax
+
+    if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        jax.config.update("jax_num_cpu_devices", cores)
+
+
+@contextlib.contextmanager
+def progress_bar(is_quiet: bool) -> Iterator[Callable[[str, int, int, str], None]]:
+    """A function of what is done, how far, out of how much, and a remark, that shows a bar on stderr from its first call on."""
+    if is_quiet:
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    remark = TextColumn("{task.fields[remark]}")
+    columns = (TextColumn("{task.description}"), BarColumn(12), TaskProgressColumn(), TimeRemainingColumn(), remark)
+    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+    task = bar.add_task("", start=True, remark="")
+
+    def show(what: str, done: int, total: int, remark: str) -> None:
+        bar.start()
+        bar.update(task, description=what, completed=done, total=total, remark=remark)
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()
