@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from farflung.experiments.claims import Cell, Claim, claims
 from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
+from farflung.files import save_figure, write_atomically
 from farflung.offline import goals_of
 from farflung.page import Picture, count_verdicts, page
-from farflung.runs import save_figure, write_atomically
 
 
 def write_report(reproduction: Reproduction, out: Path, began: float) -> dict[str, Any]:

@@ -5,13 +5,10 @@ import csv
 import dataclasses
 import io
 import json
-import os
 import shutil
-import signal
 import tempfile
-import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +21,13 @@ from matplotlib.figure import Figure
 
 from farflung.config import Explore
 from farflung.environments import TabularMDP
+from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
 from farflung.metrics import Metrics
 from farflung.policies import TabularSoftmax
 from farflung.training import last_percent
 
-FORMAT_VERSION = 1
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY, "figure.png", "figure.svg"}
-_COLLECTION = "contents.json"
 
 
 @dataclass(frozen=True)
@@ -70,19 +66,6 @@ class Run:
 def steps_per_update(config: Explore, world: TabularMDP) -> int:
     """The environment steps that the team of one seed takes for one update: B m K T."""
     return config.batch_size * config.agents * config.trajectories * world.horizon
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON in which numbers that are not finite are null, as JSON has no others."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: finite(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [finite(item) for item in value]
-        return None if isinstance(value, float) and not np.isfinite(value) else value
-
-    return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
 def final_values(updates: Int[np.ndarray, " record"], metrics: Metrics) -> dict[str, Float[np.ndarray, " seed"]]:
@@ -126,7 +109,7 @@ def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mappin
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-        staging.chmod(0o777 & ~_umask())
+        staging.chmod(0o777 & ~umask())
         try:
             _write(run, staging, figures or {})
             with uninterrupted():
@@ -137,59 +120,12 @@ def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mappin
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
-    """Makes `path` a folder for many runs of one kind, or finds it to be that already.
-
-    What belongs together is described by `contents`, which is kept in the folder: nothing of another version or with other
-    settings is ever mixed in. With `force` such a folder is emptied.
-    """
-    path = path.absolute()
-    wanted = {"format_version": FORMAT_VERSION, **contents}
-    try:
-        if path.is_dir() and any(path.iterdir()):
-            if not (path / _COLLECTION).is_file():
-                raise ValueError(f"{path} is not empty and holds no results: choose another directory")
-            try:
-                found = json.loads((path / _COLLECTION).read_text(encoding="utf-8"))
-            except ValueError:
-                found = None
-            if found == wanted:
-                return
-            if not force:
-                described = "that cannot be read" if not isinstance(found, dict) else _differences(found, wanted)
-                raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
-            shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file that appears under its name only when it is complete."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def discard_run(path: Path) -> None:
     """Removes a run of a collection, whatever state it is in."""
     try:
         shutil.rmtree(path)
     except OSError as error:
         raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
-
-
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return "with " + ", ".join(
-        f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]
-    )
 
 
 def load_run(path: str | Path) -> Run:
@@ -231,13 +167,6 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     )
     for name, figure in figures.items():
         save_figure(figure, directory / name)
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    """Saves a figure as PNG and SVG under one name; it is laid out once, not for each format."""
-    figure.savefig(path.with_suffix(".png"), dpi=150)
-    figure.set_layout_engine("none")
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 def _write_metrics(run: Run, path: Path) -> None:
@@ -291,25 +220,3 @@ def _put_in_place(staging: Path, path: Path) -> None:
             (old / path.name).rename(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Puts off an interrupt (Ctrl-C) until the block is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending = []
-    before = signal.signal(signal.SIGINT, lambda *_: pending.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pending:
-        raise KeyboardInterrupt
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -22,7 +22,7 @@ def explore(config: Explore, output: Output) -> Callable[[], int]:
         check_world(config.world)
         terminal.use_all_cores()
         from farflung.experiments.explore import explore as train_team  # JAX with it
-        from farflung.runs import to_json
+        from farflung.files import to_json
 
         settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         with _destination(config, output) as out, progress_bar(output.quiet) as show:

@@ -39,8 +39,8 @@ def reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_force_compilation_parallelism=1".strip()
         terminal.use_all_cores()
         from farflung.experiments.reproduce import reproduce as rerun  # JAX with it
+        from farflung.files import to_json
         from farflung.report import write_report
-        from farflung.runs import to_json
 
         out = output.out or Path("reproduction-preview" if config.quick else "reproduction")
         notes: list[str] = []

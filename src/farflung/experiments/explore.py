@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures, runs
+from farflung import figures, files, runs
 from farflung.config import Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.trials import Status, begin, finish
@@ -56,7 +56,7 @@ def explore(
     if on_progress is not None:
         on_progress(Status(0, config.updates, 0.0, None, None))
     (run,) = finish(begin([config], environment), on_progress)
-    with runs.uninterrupted():
+    with files.uninterrupted():
         baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
         run = dataclasses.replace(run, summary={**run.summary, "random": baseline})
         if out is not None:

@@ -20,10 +20,11 @@ from farflung.entropy import shannon
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.claims import Cell, Findings
 from farflung.experiments.trials import Status, begin, finish
+from farflung.files import open_collection
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
 from farflung.policies import TabularSoftmax
 from farflung.rollout import play
-from farflung.runs import Run, discard_run, final_values, load_run, open_collection, save_run, steps_per_update
+from farflung.runs import Run, discard_run, final_values, load_run, save_run, steps_per_update
 
 KINDS = ("team", "single", "random")
 _MOST_COMPILING = 16

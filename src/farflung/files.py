@@ -1,0 +1,107 @@
+"""Files that appear whole or not at all, and folders that never mix what does not belong together."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+FORMAT_VERSION = 1
+_COLLECTION = "contents.json"
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which numbers that are not finite are null, as JSON has no others."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(item) for item in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
+
+
+def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
+    """Makes `path` a folder for many runs of one kind, or finds it to be that already.
+
+    What belongs together is described by `contents`, which is kept in the folder: nothing of another version or with other
+    settings is ever mixed in. With `force` such a folder is emptied.
+    """
+    path = path.absolute()
+    wanted = {"format_version": FORMAT_VERSION, **contents}
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            if not (path / _COLLECTION).is_file():
+                raise ValueError(f"{path} is not empty and holds no results: choose another directory")
+            try:
+                found = json.loads((path / _COLLECTION).read_text(encoding="utf-8"))
+            except ValueError:
+                found = None
+            if found == wanted:
+                return
+            if not force:
+                described = "that cannot be read" if not isinstance(found, dict) else _differences(found, wanted)
+                raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
+            shutil.rmtree(path)
+        path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file that appears under its name only when it is complete."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o666 & ~umask())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Saves a figure as PNG and SVG under one name; it is laid out once, not for each format."""
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    figure.set_layout_engine("none")
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    return "with " + ", ".join(
+        f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]
+    )
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Puts off an interrupt (Ctrl-C) until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending = []
+    before = signal.signal(signal.SIGINT, lambda *_: pending.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
