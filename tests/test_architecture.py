@@ -36,6 +36,7 @@ ORDER = [
     "figures.maps",
     "figures.curves",
     "figures.explored",
+    "figures.ceilings",
     "figures",
     "offline",
     "experiments.trials",
@@ -49,6 +50,7 @@ ORDER = [
     "commands",
     "commands.terminal",
     "commands.explore",
+    "commands.ceiling",
     "commands.reproduce",
     "cli",
 ]

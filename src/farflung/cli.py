@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import tyro
 
+from farflung.commands.ceiling import ceiling
 from farflung.commands.explore import explore
 from farflung.commands.reproduce import reproduce
 
@@ -36,7 +37,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     try:
         with contextlib.redirect_stderr(messages):
             return tyro.extras.subcommand_cli_from_dict(
-                {"explore": explore, "reproduce": reproduce},
+                {"explore": explore, "ceiling": ceiling, "reproduce": reproduce},
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",
                 args=arguments or ["--help"],

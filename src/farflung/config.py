@@ -30,6 +30,11 @@ def _one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
     return tyro.conf.arg(metavar="{" + ",".join(names) + "}" + (" ..." if is_repeated else ""))
 
 
+_World = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
+_Horizon = Annotated[int | None, _default_is("the paper's, else the world's own limit or what the farthest state needs")]
+_Slip = Annotated[float | None, _default_is("0.2 for the -stoc worlds, else 0", "FLOAT")]
+
+
 @dataclass(frozen=True)
 class Explore:
     """Train a team of agents to visit, together, as many different states as evenly as possible.
@@ -38,17 +43,15 @@ class Explore:
     a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
     """
 
-    world: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
+    world: _World
     """The name of a world, the path of a map, or a Gymnasium id."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
     """Trajectories that each agent plays per batch element (K)."""
-    horizon: Annotated[int | None, _default_is("the paper's, else the world's own limit or what the farthest state needs")] = (
-        None
-    )
+    horizon: _Horizon = None
     """Actions in an episode (T)."""
-    slip: Annotated[float | None, _default_is("0.2 for the -stoc worlds, else 0", "FLOAT")] = None
+    slip: _Slip = None
     """Probability that another action is taken than the chosen one; for maps."""
     batch_size: int = 40
     """Independent repetitions of the team's episodes that one update averages over (B)."""
@@ -72,18 +75,48 @@ class Explore:
     """Updates between records of the metrics."""
 
     def __post_init__(self) -> None:
-        for name in ("agents", "trajectories", "batch_size", "updates", "horizon", "log_every"):
+        check_team_in_world(self)
+        for name in ("batch_size", "updates", "log_every"):
             value = getattr(self, name)
-            if value is not None or name not in ("horizon", "log_every"):
+            if value is not None or name != "log_every":
                 object.__setattr__(self, name, whole_number(name, value))
-        if self.slip is not None:
-            check_slip(self.slip)
         check_learning_rate(self.learning_rate, self.decay)
         for name, known in (("optimizer", OPTIMIZERS), ("credit", CREDITS), ("policy", POLICIES)):
             check_name(name, getattr(self, name), known)
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+
+@dataclass(frozen=True)
+class CeilingQuestion:
+    """Bound the entropy that any team can reach in a world, with a certificate.
+
+    WORLD is named as for `farflung explore`.
+    """
+
+    world: _World
+    """The name of a world, the path of a map, or a Gymnasium id."""
+    agents: int = 6
+    """Agents in the team (m in the paper)."""
+    trajectories: int = 1
+    """Trajectories of each agent that are pooled (K)."""
+    horizon: _Horizon = None
+    """Actions in an episode (T)."""
+    slip: _Slip = None
+    """Probability that another action is taken than the chosen one; for maps."""
+    method: Annotated[str, _one_of(CEILING_METHODS)] = "auto"
+    """milp is exact and for deterministic worlds, lp an upper bound, frank-wolfe one for worlds of any size."""
+    time_limit: float = 60.0
+    """Seconds after which the best bound so far is returned."""
+    tolerance: float = 1e-3
+    """How close frank-wolfe gets to the optimum, relative to it."""
+
+    def __post_init__(self) -> None:
+        check_team_in_world(self)
+        check_name("method", self.method, CEILING_METHODS)
+        for name in ("time_limit", "tolerance"):
+            check_positive(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -161,6 +194,21 @@ def _as_int(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
+
+
+def check_team_in_world(config: Any) -> None:
+    """Checks the fields that say how many agents play how long in which world, and makes whole numbers of them."""
+    for name in ("agents", "trajectories", "horizon"):
+        value = getattr(config, name)
+        if value is not None or name != "horizon":
+            object.__setattr__(config, name, whole_number(name, value))
+    if config.slip is not None:
+        check_slip(config.slip)
+
+
+def check_positive(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
+        raise ValueError(f"{name} must be a positive number, not {value}")
 
 
 def check_slip(slip: Any) -> None:

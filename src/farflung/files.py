@@ -1,15 +1,18 @@
 """Files that appear whole or not at all, and folders that never mix what does not belong together."""
 
 import contextlib
+import csv
+import io
 import json
 import os
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -55,6 +58,35 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
             shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+class Results(NamedTuple):
+    """A folder that one command writes its results into."""
+
+    path: Path
+
+    def write(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, text if text.endswith("\n") else text + "\n")
+
+    def write_table(self, name: str, rows: Iterable[Sequence[object]]) -> None:
+        """As CSV, the column names first."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self.write(name, text.getvalue())
+
+    def draw(self, name: str, figure: Figure) -> None:
+        """As PNG and SVG."""
+        save_figure(figure, self.path / name)
+
+
+@contextlib.contextmanager
+def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[Results]:
+    """A folder for the results of one command with these settings; those of the same settings are written over."""
+    open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
+    try:
+        yield Results(path)
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 

@@ -20,7 +20,7 @@ from farflung.ceilings.programs import (
     trajectories_of,
     visits_of,
 )
-from farflung.config import CEILING_METHODS, check_name, whole_number
+from farflung.config import CEILING_METHODS, check_name, check_positive, whole_number
 from farflung.environments import Environment, TabularMDP, make_world
 
 _MOST_NONZEROS = 30_000
@@ -40,9 +40,9 @@ class Ceiling:
     method: str
     """milp, lp, frank-wolfe, or counting where the time allowed nothing else."""
     value: float
-    """The objective at the visits below: no method of this kind could bring the bound below it. If exact, the two agree."""
+    """The objective at the visits below, to which the bound could still come down; -inf without visits."""
     visits: Float[np.ndarray, " state"]
-    """How often the best team that was found visits each state, in expectation."""
+    """How often the best team that was found visits each state, in expectation; NaN if none was."""
     trajectories: Int[np.ndarray, "agent times"] | None
     """The states of such a team's walks, one for each agent, where nothing is random."""
     seconds: float
@@ -86,8 +86,7 @@ def ceiling(
     walks = whole_number("agents", agents) * whole_number("trajectories", trajectories)
     check_name("method", method, CEILING_METHODS)
     for name, number in (("time_limit", time_limit), ("tolerance", tolerance)):
-        if not number > 0:
-            raise ValueError(f"{name} must be a positive number, not {number}")
+        check_positive(name, number)
     if method == "milp" and not flows.is_deterministic:
         raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' for this one")
     if method in ("milp", "lp"):
@@ -99,6 +98,8 @@ def ceiling(
         normalized = bound / float(np.log(max(flows.num_states, 2)))
         return Ceiling(bound, normalized, is_exact, name, value, visits, walked, time.perf_counter() - began)
 
+    if method == "auto" and _SECONDS_PER_FLOW * flows.horizon * flows.successors.size > time_limit:
+        return made(np.inf, False, "counting", -np.inf, np.full(flows.num_states, np.nan), None)
     is_small = num_nonzeros(flows, walks) <= _MOST_NONZEROS
     if method == "milp" or (method == "auto" and is_small and flows.is_deterministic):
         program = build(flows, walks)
@@ -108,7 +109,7 @@ def ceiling(
             walked = trajectories_of(program, flows, solved.flow, walks)
             return made(solved.bound, solved.is_optimal, "milp", objective.value(visits), visits, walked)
         if method == "milp" and np.isfinite(solved.bound):
-            return made(solved.bound, False, "milp", 0.0, walks * flows.uniform_visits(), None)
+            return made(solved.bound, False, "milp", -np.inf, np.full(flows.num_states, np.nan), None)
     elif method == "lp" or (method == "auto" and is_small):
         program = build(flows, walks)
         solved = solve_linear(program, time_limit)
@@ -119,9 +120,6 @@ def ceiling(
             return made(bound, False, "lp", objective.value(visits), visits, None)
     if method in ("lp", "milp"):
         raise ValueError(f"nothing was proven in {time_limit:g} seconds: allow more, or choose the method 'frank-wolfe'")
-    if method == "auto" and _SECONDS_PER_FLOW * flows.horizon * flows.successors.size > time_limit:
-        visits = walks * flows.uniform_visits()
-        return made(np.inf, False, "counting", objective.value(visits), visits, None)
     climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=time_limit, on_progress=on_progress)
     return made(climbed.bound, False, "frank-wolfe", climbed.value, climbed.visits, None)
 
@@ -142,11 +140,12 @@ def infinite_trials_optimum(
     """
     began = time.perf_counter()
     flows = flows_of(_table_of(world))
-    objective = MixtureEntropy(flows.horizon + 1, np.asarray(flows.is_within_reach.any(axis=0)))
+    objective = MixtureEntropy(flows.horizon + 1, flows.is_reachable)
     climbed = climb(flows, objective, 1, tolerance=tolerance, is_relative=False, time_limit=time_limit, on_progress=on_progress)
-    normalized = climbed.bound / float(np.log(max(flows.num_states, 2)))
+    bound = min(climbed.bound, float(np.log(np.count_nonzero(flows.is_reachable))))
+    normalized = bound / float(np.log(max(flows.num_states, 2)))
     seconds = time.perf_counter() - began
-    return Ceiling(climbed.bound, normalized, False, "frank-wolfe", climbed.value, climbed.visits, None, seconds)
+    return Ceiling(bound, normalized, False, "frank-wolfe", climbed.value, climbed.visits, None, seconds)
 
 
 def _table_of(world: str | Path | Environment) -> TabularMDP:
@@ -162,7 +161,7 @@ def _table_of(world: str | Path | Environment) -> TabularMDP:
 
 def _by_counting(flows: Flows, objective: TeamEntropy) -> float:
     """The entropy of all samples spread as evenly as whole numbers allow over the states within reach."""
-    num_samples, num_states = len(objective.gains), flows.num_reachable
+    num_samples, num_states = len(objective.gains), int(np.count_nonzero(flows.is_reachable))
     each, rest = divmod(num_samples, num_states)
     more = objective.terms[min(each + 1, num_samples)]
     return float((num_states - rest) * objective.terms[each] + rest * more)

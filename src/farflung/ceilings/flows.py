@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from farflung.environments import TabularMDP
+from farflung.environments.tabular import reachable_states
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,13 @@ class Flows:
             reached.append(following)
         return np.array(reached)
 
-    @property
-    def num_reachable(self) -> int:
-        return int(np.count_nonzero(self.is_within_reach.any(axis=0)))
+    @cached_property
+    def is_reachable(self) -> Bool[np.ndarray, " state"]:
+        """Which states an agent can visit within the horizon."""
+        states, distances = reachable_states(self.successors, self.probabilities, self.start)
+        reachable = np.zeros(self.num_states, dtype=bool)
+        reachable[states[distances <= self.horizon]] = True
+        return reachable
 
     def best_response(self, prices: Float[np.ndarray, " state"]) -> tuple[float, Float[np.ndarray, " state"]]:
         """What an agent that is paid a state's price for each visit gets at most, and the visits that get it.
@@ -61,7 +66,7 @@ class Flows:
         values, choices = prices, []
         for _ in range(self.horizon):
             of_actions = (self.kernel @ values).reshape(self.num_states, self.num_actions)
-            choices.append(of_actions.argmax(axis=1))
+            choices.append(of_actions.argmax(axis=1).astype(np.int16))
             values = prices + of_actions.max(axis=1)
         states = np.arange(self.num_states)
         distribution, visits = self.start, self.start.copy()

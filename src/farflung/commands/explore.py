@@ -90,6 +90,9 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
         mean, half_width = mean_and_interval(np.asarray(values))
         interval = "" if half_width is None else f"± {half_width:.4f}"
         table.add_row(name.replace("_", " "), f"{mean:.4f}", interval, f"{summary['random'][name]:.4f}")
+    mean, half_width = mean_and_interval(np.asarray(summary["percent_of_ceiling"]))
+    share = summary["random"]["entropy"] / summary["ceiling"]["bound"] if summary["ceiling"]["bound"] else 1.0
+    table.add_row("% of the ceiling", f"{mean:.2f}", "" if half_width is None else f"± {half_width:.2f}", f"{100 * share:.2f}")
     console = Console(stderr=is_on_stderr)
     console.print(table)
     console.print(
@@ -97,6 +100,8 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
         f"({summary['steps_per_second'] / 1e6:.1f}M steps/s) after {summary['compile_seconds']:.1f} s of compilation "
         f"on {summary['device']}"
     )
+    kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
+    console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_interrupted"]:
         console.print(f"interrupted after {summary['updates']:,} of {run.config.updates:,} updates; what there is was saved")
     console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)

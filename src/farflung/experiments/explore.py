@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from farflung import figures, files, runs
+from farflung.ceilings import ceiling
 from farflung.config import Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.trials import Status, begin, finish
@@ -19,6 +21,8 @@ from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import play
 from farflung.runs import Run
+
+_CEILING_SECONDS = 5
 
 
 def explore(
@@ -55,10 +59,16 @@ def explore(
         runs.check_destination(Path(out), force)
     if on_progress is not None:
         on_progress(Status(0, config.updates, 0.0, None, None))
-    (run,) = finish(begin([config], environment), on_progress)
+    with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
+        highest = pool.submit(
+            ceiling, environment, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS
+        )
+        (run,) = finish(begin([config], environment), on_progress)
     with files.uninterrupted():
         baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
-        run = dataclasses.replace(run, summary={**run.summary, "random": baseline})
+        percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
+        further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
+        run = dataclasses.replace(run, summary={**run.summary, **further})
         if out is not None:
             runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run

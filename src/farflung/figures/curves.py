@@ -2,6 +2,7 @@
 
 from matplotlib.axes import Axes
 
+from farflung.figures.style import RED
 from farflung.runs import Run
 from farflung.statistics import mean_and_interval
 
@@ -13,3 +14,12 @@ def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-
     axis.plot(updates, mean, color=color, ls=style, lw=1.3, label=label)
     if half_width is not None:
         axis.fill_between(updates, mean - half_width, mean + half_width, color=color, alpha=0.2, lw=0, label=band)
+
+
+def draw_ceiling(axis: Axes, normalized_bound: float, *, color: str = RED, label: str = "") -> None:
+    """A line at what no team exceeds."""
+    axis.axhline(normalized_bound, color=color, ls=":", lw=1.3, label=label)
+
+
+def ceiling_label(is_exact: bool) -> str:
+    return "best possible" if is_exact else "upper bound"

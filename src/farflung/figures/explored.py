@@ -6,7 +6,7 @@ from jaxtyping import Float
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
-from farflung.figures.curves import draw_curve
+from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
 from farflung.metrics import occupancy
@@ -40,6 +40,8 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
         mean_label = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
         draw_curve(axis, run, name, color=BLUE, label=mean_label, band="95% confidence")
         axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
+        if name == "normalized_entropy" and "ceiling" in run.summary:
+            draw_ceiling(axis, run.summary["ceiling"]["normalized_bound"], label=ceiling_label(run.summary["ceiling"]["exact"]))
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
     for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[1:]:

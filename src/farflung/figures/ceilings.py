@@ -1,0 +1,51 @@
+"""The best that a team can do, on the map."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from farflung.ceilings import Ceiling
+from farflung.environments import TabularMDP
+from farflung.figures.maps import draw_on_map, is_wide
+from farflung.figures.style import BLUE, STYLE
+
+_MOST_WALKS_SHOWN = 12
+
+
+def best_team(world: TabularMDP, ceiling: Ceiling) -> Figure:
+    """How often the best team that was found visits each state, and its agents' walks where nothing is random."""
+    with mpl.rc_context(STYLE):
+        kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
+        title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
+        if world.positions is None:
+            figure = Figure(figsize=(8, 3.4), layout="constrained")
+            axis = figure.subplots()
+            axis.bar(np.arange(1, world.num_states + 1), np.sort(ceiling.visits)[::-1], width=1, color=BLUE)
+            axis.set(xlabel="states, most visited first", ylabel="expected visits")
+            axis.set_title(title, fontsize=9)
+            return figure
+        size = (8, 4.2) if is_wide(world) else (6.4, 6)
+        figure = Figure(figsize=size, layout="constrained")
+        axis = figure.subplots()
+        norm = Normalize(0, max(1.0, float(np.nanmax(ceiling.visits))))
+        image = draw_on_map(axis, world, ceiling.visits, norm)
+        if ceiling.trajectories is not None:
+            _draw_walks(axis, world, ceiling.trajectories)
+        figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")
+        axis.set_title(title, fontsize=9)
+    return figure
+
+
+def _draw_walks(axis: Axes, world: TabularMDP, walks: np.ndarray) -> None:
+    positions = np.asarray(world.positions)
+    shown = walks[:_MOST_WALKS_SHOWN]
+    shifts = np.linspace(-0.28, 0.28, len(shown)) if len(shown) > 1 else np.zeros(1)
+    colors = mpl.colormaps["tab20" if len(shown) > 10 else "tab10"]
+    for agent, (walk, shift) in enumerate(zip(shown, shifts, strict=True)):
+        rows, columns = positions[walk].T + shift
+        axis.plot(columns, rows, color=colors(agent), lw=1.8, alpha=0.9, label=f"agent {agent + 1}")
+        axis.plot(columns[-1], rows[-1], "o", color=colors(agent), ms=5)
+    rest = f" (the first {len(shown)} of {len(walks)})" if len(shown) < len(walks) else ""
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8, title=f"walks, • end{rest}")
