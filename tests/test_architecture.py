@@ -18,6 +18,7 @@ ORDER = [
     "environments.named",
     "environments",
     "entropy",
+    "theory",
     "policies",
     "rollout",
     "credit",
