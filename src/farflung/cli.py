@@ -10,6 +10,7 @@ from importlib.metadata import version
 import tyro
 
 from farflung.commands.ceiling import ceiling
+from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
 from farflung.commands.reproduce import reproduce
 
@@ -37,7 +38,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     try:
         with contextlib.redirect_stderr(messages):
             return tyro.extras.subcommand_cli_from_dict(
-                {"explore": explore, "ceiling": ceiling, "reproduce": reproduce},
+                {"explore": explore, "ceiling": ceiling, "concentration": concentration, "reproduce": reproduce},
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",
                 args=arguments or ["--help"],

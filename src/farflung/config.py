@@ -7,7 +7,7 @@ import numbers
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import tyro
@@ -120,6 +120,48 @@ class CeilingQuestion:
 
 
 @dataclass(frozen=True)
+class Concentration:
+    """Compare Theorem 4.1 with how soon samples show the entropy of a trained team, of its agents and of a single agent.
+
+    WORLD is named as for `farflung explore`.
+    """
+
+    world: _World = "maze-det"
+    """The name of a world, the path of a map, or a Gymnasium id."""
+    agents: int = 6
+    """Agents in the team, and trajectories of the single agent (m in the paper)."""
+    horizon: _Horizon = None
+    """Actions in an episode (T)."""
+    slip: _Slip = None
+    """Probability that another action is taken than the chosen one; for maps."""
+    updates: int = 10_000
+    """Policy updates of each training."""
+    seeds: tuple[int, ...] = PAPER_SEEDS
+    """One independent training run each."""
+    epsilons: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
+    """By how many nats the samples' entropy may fall short."""
+    delta: float = 0.05
+    """With which probability it may fall short by more."""
+    draws: int = 2000
+    """Times that samples are drawn for each probability."""
+    most_samples: int = 10_000
+    """Largest number of samples in one draw."""
+
+    def __post_init__(self) -> None:
+        check_team_in_world(self)
+        for name in ("updates", "draws", "most_samples"):
+            whole_number(name, getattr(self, name))
+        if self.most_samples < self.agents:
+            raise ValueError("most_samples must be at least one for each agent")
+        if not self.epsilons:
+            raise ValueError("at least one epsilon is needed")
+        for epsilon in self.epsilons:
+            check_positive("epsilon", epsilon)
+        check_probability("delta", self.delta)
+        object.__setattr__(self, "seeds", whole_seeds(self.seeds))
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Rerun every experiment of the paper and write one page with its figures and what became of its claims.
 
@@ -198,7 +240,7 @@ def _as_int(value: Any) -> int | None:
 
 def check_team_in_world(config: Any) -> None:
     """Checks the fields that say how many agents play how long in which world, and makes whole numbers of them."""
-    for name in ("agents", "trajectories", "horizon"):
+    for name in {"agents", "trajectories", "horizon"} & {field.name for field in fields(config)}:
         value = getattr(config, name)
         if value is not None or name != "horizon":
             object.__setattr__(config, name, whole_number(name, value))
@@ -209,6 +251,11 @@ def check_team_in_world(config: Any) -> None:
 def check_positive(name: str, value: Any) -> None:
     if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
         raise ValueError(f"{name} must be a positive number, not {value}")
+
+
+def check_probability(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < 1):
+        raise ValueError(f"{name} must lie between 0 and 1, not {value}")
 
 
 def check_slip(slip: Any) -> None:

@@ -41,7 +41,7 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
     settings is ever mixed in. With `force` such a folder is emptied.
     """
     path = path.absolute()
-    wanted = {"format_version": FORMAT_VERSION, **contents}
+    wanted = json.loads(json.dumps({"format_version": FORMAT_VERSION, **contents}))  # as it is read back: no tuples
     try:
         if path.is_dir() and any(path.iterdir()):
             if not (path / _COLLECTION).is_file():

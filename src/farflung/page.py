@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from farflung.experiments.claims import Claim
+from farflung.experiments.claims import Cell, Claim
 from farflung.experiments.reproduce import Reproduction
 from farflung.offline import PAPER
 from farflung.runs import Run
@@ -39,6 +39,7 @@ def page(
     sections = [
         ("summary", "Summary", _summary(reproduction, by_schedule, seconds)),
         ("claims", "The paper's claims", _claims(by_schedule)),
+        ("ceilings", "How near the best possible", _ceilings(reproduction)),
         *((f"figure-{picture.name}", picture.title, _figure(picture)) for picture in pictures),
         ("settings", "Settings", _settings(reproduction)),
         ("deviations", "Where this differs from the paper, and why", _resource("deviations.html")),
@@ -136,6 +137,31 @@ def _claims(by_schedule: Mapping[str, Sequence[Claim]]) -> str:
             f'with its 95% interval.</p><div class="pair">{"".join(blocks)}</div>'
         )
     return "".join(parts)
+
+
+def _ceilings(reproduction: Reproduction) -> str:
+    columns = [(schedule, kind) for schedule in reproduction.findings for kind in ("team", "single")]
+    groups = "".join(
+        f'<th colspan="2" scope="colgroup">{escape(_SCHEDULE_NAMES[schedule])}</th>' for schedule in reproduction.findings
+    )
+    kinds = "".join('<th scope="col">parallel</th><th scope="col">single</th>' for _ in reproduction.findings)
+    rows = []
+    for (world, agents), ceiling in next(iter(reproduction.findings.values())).ceilings.items():
+        cells = "".join(
+            f"<td>{reproduction.findings[schedule].percent_of_ceiling(Cell(world, agents, kind)).mean():.1f}%</td>"
+            for schedule, kind in columns
+        )
+        kind = "exact" if ceiling.exact else "upper bound"
+        name = f'<th scope="row">{escape(world)}, m&nbsp;=&nbsp;{agents}</th>'
+        rows.append(f"<tr>{name}<td>{ceiling.normalized_bound:.4f}</td><td>{escape(kind)}</td>{cells}</tr>")
+    return (
+        "<p>No policies, not even such that remember their past, have a higher expected entropy than the ceiling. In "
+        "deterministic worlds it is exact, found by an integer program; elsewhere an upper bound, by a linear one. Beside it, "
+        "which percentage of it the trained policies reach; mean over seeds.</p>"
+        '<div class="scroll"><table><thead><tr><th rowspan="2" scope="col">setting</th><th rowspan="2" scope="col">ceiling, in '
+        f'units of log 43</th><th rowspan="2" scope="col"></th>{groups}</tr><tr>{kinds}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _cell(claim: Claim) -> str:

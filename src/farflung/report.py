@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from farflung.experiments.claims import Cell, Claim, claims
+from farflung.config import Concentration
+from farflung.experiments.claims import Cell, Claim, Findings, claims
+from farflung.experiments.concentration import Concentrated, measure_concentration
 from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
+from farflung.figures.concentration import concentrated
 from farflung.files import save_figure, write_atomically
 from farflung.offline import goals_of
 from farflung.page import Picture, count_verdicts, page
@@ -59,6 +62,7 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
     agents = findings.agents
     ends = [agents[0], agents[-1]] if len(agents) > 1 else agents
     most = agents[-1]
+    sampled = next((name for name in reversed(worlds) if name.endswith("-det")), next(iter(worlds)))
     seeds = f"Mean and 95% confidence interval (Student's t) over {reproduction.config.seeds} seeds."
     typical = "The seed with the median final entropy is shown."
     figures = {
@@ -69,8 +73,9 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         ),
         "learning-curves": (
             f"Entropy and support while learning, {' and '.join(map(str, ends))} agents (Figure 1)",
-            f"Solid: parallel agents. Dashed: one policy that plays as many trajectories. {seeds}",
-            lambda: paper.learning_curves(runs, ends),
+            "Solid: parallel agents. Dashed: one policy that plays as many trajectories. Dotted: what no policies exceed, "
+            f"exact in the -det worlds. {seeds}",
+            lambda: paper.learning_curves(runs, findings, ends),
         ),
         "dataset-entropy": (
             "Entropy of the collected datasets (Figure 2)",
@@ -92,7 +97,7 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         "learning-curves-all": (
             f"Entropy and support while learning, {', '.join(map(str, agents))} agents (Figure 7)",
             f"As Figure 1, with all team sizes. {seeds}",
-            lambda: paper.learning_curves(runs, agents),
+            lambda: paper.learning_curves(runs, findings, agents),
         ),
         "occupancy": (
             "Where the agents go (Figure 8)",
@@ -111,9 +116,21 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
             f"The likeliest action wherever the agent goes; the darker, the more deterministic. {typical}",
             partial(paper.policies, runs, findings, world, most),
         )
+    figures["concentration"] = (
+        f"How many samples show the entropy, {sampled} (Theorem 4.1)",
+        f"Samples from the state distributions of {most} trained agents, of each of them, and of the single agent; mean over "
+        "seeds.",
+        lambda: concentrated(_concentration(findings, sampled, most)),
+    )
     if len(agents) < 3:
         del figures["learning-curves-all"]
     return figures
+
+
+def _concentration(findings: Findings, world: str, agents: int) -> Concentrated:
+    team, single = (findings.occupancy[Cell(world, agents, kind)].astype(np.float64) for kind in ("team", "single"))
+    config = Concentration(world, agents=agents, draws=300)
+    return measure_concentration(config, team / team.sum(axis=-1, keepdims=True), single / single.sum(axis=-1, keepdims=True))
 
 
 def _save_figures(reproduction: Reproduction, folder: Path) -> list[Picture]:
@@ -140,6 +157,10 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
     timings: list[Sequence[object]] = [
         ("schedule", "world", "agents", "kind", "environment_steps", "seconds", "compile_seconds")
     ]
+    ceilings: list[Sequence[object]] = [
+        ("schedule", "world", "agents", "bound", "normalized_bound", "exact", "method", "team_percent", "single_percent")
+    ]
+    needed: list[Sequence[object]] = [("schedule", "world", "agents", "kind", "seed", "samples_needed", "samples_needed_alone")]
     decided: list[Sequence[object]] = [
         ("schedule", "claim", "where", "world", "agents", "difference", "low", "high", "unit", "verdict")
     ]
@@ -156,6 +177,13 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
                 for seed, row in zip(seeds, entropies.tolist(), strict=True)
                 for number, value in enumerate(row)
             ]
+        for (name, agents), found in findings.ceilings.items():
+            percent = [findings.percent_of_ceiling(Cell(name, agents, kind)).mean() for kind in ("team", "single")]
+            bound = (found.bound, found.normalized_bound, found.exact, found.method)
+            ceilings.append((schedule, name, agents, *bound, *percent))
+        for cell, together in findings.samples_needed.items():
+            columns = (seeds, together.tolist(), findings.samples_needed_alone[cell].tolist())
+            needed += [(schedule, *cell, *row) for row in zip(*columns, strict=True)]
         for cell, rates in findings.success.items():
             world = reproduction.runs[schedule][Cell(cell.world, cell.agents, "team")].world
             labels = np.asarray(world.labels)[np.asarray(goals_of(world))].tolist()
@@ -168,11 +196,19 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
         for cell, run in runs.items():
             summary = [run.summary[key] for key in ("environment_steps", "seconds", "compile_seconds")]
             timings.append((schedule, *cell, *summary))
-    for schedule, found in by_schedule.items():
+    for schedule, own in by_schedule.items():
         decided += [
-            (schedule, c.statement, c.where, c.world, c.agents, *c.difference, c.unit, c.difference.verdict) for c in found
+            (schedule, c.statement, c.where, c.world, c.agents, *c.difference, c.unit, c.difference.verdict) for c in own
         ]
-    return {"claims": decided, "final": final, "datasets": data, "offline": success, "timings": timings}
+    return {
+        "claims": decided,
+        "final": final,
+        "ceilings": ceilings,
+        "datasets": data,
+        "offline": success,
+        "samples": needed,
+        "timings": timings,
+    }
 
 
 def _csv(rows: Iterable[Sequence[object]]) -> str:

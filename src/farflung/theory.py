@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from farflung.config import check_positive, whole_number
+from farflung.config import check_positive, check_probability, whole_number
 
 _TOLERANCE = 1e-6
 
@@ -121,7 +121,7 @@ class Decomposition(NamedTuple):
 
 
 def mixture_decomposition(distributions: Float[np.ndarray, "agent state"]) -> Decomposition:
-    r"""$\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (the paper's section 4)."""
+    r"""$\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (its section 4)."""
     shares = np.stack([check_distribution(each) for each in distributions])
     mixture = shares.mean(axis=0)
     individual = float(np.mean(stats.entropy(shares, axis=1)))
@@ -200,8 +200,3 @@ def check_distribution(distribution: Distribution) -> Float[np.ndarray, " state"
     if abs(shares.sum() - 1) > _TOLERANCE:
         raise ValueError(f"the probabilities of a distribution add up to one, not {shares.sum():.6g}: divide by their sum")
     return np.asarray(shares / shares.sum())
-
-
-def check_probability(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, not {value}")

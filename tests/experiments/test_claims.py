@@ -19,7 +19,9 @@ def findings(team=1.0, single=0.5, random=0.1, agents=(2, 4, 6)):
     final = {c: {name: values(levels[c.kind], c.agents) for name in METRICS} for c in cells if c.kind != "random"}
     data = {c: np.stack([values(levels[c.kind], c.agents) for _ in range(3)], axis=1) for c in cells}
     success = {c: np.repeat(values(levels[c.kind], c.agents)[:, None], 3, axis=1) for c in cells}
-    return Findings(final, {}, data, success, {"room-det": 0.02})
+    needed = {c: np.full(SEEDS, 300.0 / levels[c.kind]) + np.arange(SEEDS) for c in final}
+    alone = {c: numbers / c.agents for c, numbers in needed.items()}
+    return Findings(final, {}, data, success, {}, needed, alone, {"room-det": 0.02})
 
 
 def verdicts(found):
@@ -28,12 +30,19 @@ def verdicts(found):
 
 def test_every_claim_is_decided_in_every_setting():
     found = verdicts(findings())
-    assert len(found) == 10 * 3 + 1
-    assert len({statement for statement, _ in found}) == 11
+    assert len(found) == 12 * 3 + 1
+    assert len({statement for statement, _ in found}) == 13
 
 
 @pytest.mark.parametrize(
-    "part", ["higher entropy than a single one", "visit more states", "higher entropy than a single agent's", "more diverse"]
+    "part",
+    [
+        "higher entropy than a single one",
+        "visit more states",
+        "higher entropy than a single agent's",
+        "more diverse",
+        "samples in all",
+    ],
 )
 def test_claims_follow_the_measurements_and_turn_with_them(part):
     for team, single, verdict in ((1.0, 0.5, "holds"), (0.5, 1.0, "does not hold")):

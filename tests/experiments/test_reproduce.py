@@ -63,6 +63,17 @@ def test_findings_have_a_value_per_seed_and_goal(found):
     assert set(findings.untrained_success) == {"room-det", "maze-stoc"}
 
 
+def test_every_part_knows_its_ceiling(found, page):
+    findings = found.findings["code"]
+    for (world, agents), ceiling in findings.ceilings.items():
+        assert ceiling.exact == (world == "room-det")
+        for kind in ("team", "single"):
+            percent = findings.percent_of_ceiling(Cell(world, agents, kind))
+            np.testing.assert_allclose(percent, 100 * findings.final[Cell(world, agents, kind)]["entropy"] / ceiling.bound)
+            assert f"{percent.mean():.1f}%" in page.read_text(encoding="utf-8")
+            assert (percent < 100).all()
+
+
 def test_dataset_entropies_and_occupancies_are_those_of_the_policies(found):
     from farflung.metrics import occupancy
 
@@ -191,7 +202,7 @@ def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
     parsed = Page(text)
     assert [f"#{name}" for name in parsed.ids] == parsed.links
     assert {"summary", "claims", "settings", "deviations", "timings", "figure-learning-curves"} <= set(parsed.ids)
-    assert len(parsed.images) == 8
+    assert len(parsed.images) == 9
     assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
     assert "script" not in parsed.tags
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
@@ -218,11 +229,11 @@ def test_a_preview_is_marked(found, tmp_path):
 def test_figures_and_numbers_lie_beside_the_page(page, found):
     for path in (page.parent / "figures").glob("*.png"):
         assert path.with_suffix(".svg").is_file()
-    assert len(list((page.parent / "figures").glob("*.png"))) == 8
+    assert len(list((page.parent / "figures").glob("*.png"))) == 9
     with (page.parent / "data" / "claims.csv").open() as file:
         rows = list(csv.DictReader(file))
     text = page.read_text(encoding="utf-8")
-    assert len(rows) == 2 * 10 * 4
+    assert len(rows) == 2 * 12 * 4
     for row in rows:
         assert f"<b>{float(row['difference']):+.3f}</b>" in text
         assert row["verdict"] in ("holds", "does not hold", "undecided")

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from farflung.ceilings import Ceiling
 from farflung.config import PAPER_WORLDS
 from farflung.statistics import Difference, bootstrap, mean_difference, spread_difference
+
+EPSILON, DELTA = 0.1, 0.05
+"""How near samples must come to an entropy, and with which probability they may not, in the claims about sample sizes."""
 
 
 class Cell(NamedTuple):
@@ -32,8 +36,18 @@ class Findings:
     """Normalised, of datasets of m trajectories."""
     success: Mapping[Cell, Float[np.ndarray, "seed goal"]]
     """Of offline Q-learning, averaged over those datasets."""
+    ceilings: Mapping[tuple[str, int], Ceiling]
+    """What no team exceeds, by world and number of agents."""
+    samples_needed: Mapping[Cell, Float[np.ndarray, " seed"]]
+    """How many samples show the entropy of a team's or a single agent's states."""
+    samples_needed_alone: Mapping[Cell, Float[np.ndarray, " seed"]]
+    """How many show that of one of a team's agents, on average over the agents."""
     untrained_success: Mapping[str, float]
     """What chance alone achieves in each world."""
+
+    def percent_of_ceiling(self, cell: Cell) -> Float[np.ndarray, " seed"]:
+        """How near a team or a single agent comes to what no team exceeds."""
+        return np.asarray(self.ceilings[cell.world, cell.agents].percentage(self.final[cell]["entropy"]))
 
     @property
     def worlds(self) -> list[str]:
@@ -117,6 +131,20 @@ def claims(findings: Findings) -> Iterator[Claim]:
         "parallel agents each have a lower entropy of their own", "Section 4", "in nats", final("individual_entropy", -1)
     )
     yield from each_setting("parallel agents are more diverse", "Section 4", "in nats", final("diversity", 1))
+    needed, alone = findings.samples_needed, findings.samples_needed_alone
+    within = f"in powers of two; until the entropy is within {EPSILON:g} nats in {100 * (1 - DELTA):g}% of the draws"
+    yield from each_setting(
+        "fewer samples show the entropy of a specialised agent than that of a single one",
+        "Section 4, Theorem 4.1",
+        within,
+        lambda team, single, _: mean_difference(np.log2(needed[single]), np.log2(alone[team])),
+    )
+    yield from each_setting(
+        "fewer samples in all show the entropy of a team than that of a single agent",
+        "Section 4",
+        within,
+        lambda team, single, _: mean_difference(np.log2(needed[single]), np.log2(needed[team])),
+    )
 
 
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:

@@ -15,10 +15,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from farflung.ceilings import ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.entropy import shannon
 from farflung.environments import TabularMDP, make_world
-from farflung.experiments.claims import Cell, Findings
+from farflung.experiments.claims import DELTA, EPSILON, Cell, Findings
+from farflung.experiments.concentration import measured_samples
 from farflung.experiments.trials import Status, begin, finish
 from farflung.files import open_collection
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
@@ -28,6 +30,8 @@ from farflung.runs import Run, discard_run, final_values, load_run, save_run, st
 
 KINDS = ("team", "single", "random")
 _MOST_COMPILING = 16
+_CEILING_SECONDS = 20
+_DRAWS = 400
 _MOST_DATASETS_AT_ONCE = 200
 # For what runs but a few times: hardly slower than fully optimised, and compiled in a third of the time.
 _QUICKLY_COMPILED = {"xla_backend_optimization_level": 1}
@@ -91,6 +95,11 @@ def reproduce(
             for cell, schedules in missing.items()
         ]
         random = [pool.submit(_collect, config, {}, name, "random", world) for name, world in worlds.items()]
+        ceilings = {
+            (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
+            for name, world in worlds.items()
+            for agents in config.agents
+        }
         chance = {name: pool.submit(_untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
         try:
             for (cell, schedules), trials in zip(missing.items(), compiling, strict=True):
@@ -118,11 +127,15 @@ def reproduce(
             findings = {}
             for schedule, parts in learnt.items():
                 data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
+                needed = {cell: pool.submit(_samples_needed, data[cell].occupancy) for cell in runs[schedule]}
                 findings[schedule] = Findings(
                     final={cell: final_values(run.updates, run.metrics) for cell, run in runs[schedule].items()},
                     occupancy={cell: collected.occupancy for cell, collected in data.items()},
                     dataset_entropy={cell: collected.entropy for cell, collected in data.items()},
                     success={cell: collected.success for cell, collected in data.items()},
+                    ceilings={key: found.result() for key, found in ceilings.items()},
+                    samples_needed={cell: numbers.result()[0] for cell, numbers in needed.items()},
+                    samples_needed_alone={cell: numbers.result()[1] for cell, numbers in needed.items()},
                     untrained_success={name: float(rate.result()) for name, rate in chance.items()},
                 )
         finally:
@@ -179,6 +192,25 @@ def _collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, 
         cell: _Collected(occupancy[:, : 1 if kind == "single" else cell.agents], entropy / np.log(world.num_states), success)
         for cell, occupancy, entropy, success in parts
     }
+
+
+def _samples_needed(
+    occupancy: Float[np.ndarray, "seed agent state"],
+) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, " seed"]]:
+    """How many samples show the entropy of all agents together, and of each alone."""
+    generator = np.random.default_rng(0)
+    exact = occupancy.astype(np.float64)
+    exact /= exact.sum(axis=-1, keepdims=True)
+
+    def needed(distributions: Float[np.ndarray, "agent state"]) -> float:
+        return measured_samples(generator, distributions, EPSILON, DELTA, _DRAWS)
+
+    together = [needed(team) for team in exact]
+    alone = [
+        np.mean([needed(agent[None]) for agent in team]) if len(team) > 1 else of_team
+        for team, of_team in zip(exact, together, strict=True)
+    ]
+    return np.array(together), np.array(alone)
 
 
 def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -> Float[Array, "seed agent state action"]:

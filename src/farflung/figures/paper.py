@@ -12,7 +12,7 @@ from scipy import special
 from farflung.environments import TabularMDP
 from farflung.environments.tabular import reachable_states
 from farflung.experiments.claims import Cell, Findings
-from farflung.figures.curves import draw_curve
+from farflung.figures.curves import draw_ceiling, draw_curve
 from farflung.figures.maps import draw_on_map, draw_policy
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, STYLE, VISITS
 from farflung.runs import Run, typical_seed
@@ -38,8 +38,8 @@ def worlds_drawn(worlds: Mapping[str, TabularMDP]) -> Figure:
     return figure
 
 
-def learning_curves(runs: Runs, agents: Sequence[int]) -> Figure:
-    """Entropy and support while learning: teams solid, single agents with as many trajectories dashed."""
+def learning_curves(runs: Runs, findings: Findings, agents: Sequence[int]) -> Figure:
+    """Entropy and support while learning: teams solid, single agents with as many trajectories dashed, ceilings dotted."""
     with mpl.rc_context(STYLE):
         worlds = _worlds(runs)
         figure = Figure(figsize=(3 * max(2, len(worlds)), 5.2), layout="constrained")
@@ -52,13 +52,16 @@ def learning_curves(runs: Runs, agents: Sequence[int]) -> Figure:
                 for number, color in zip(agents, _colors(agents), strict=True):
                     draw_curve(axis, runs[Cell(world, number, "team")], metric, color=color)
                     draw_curve(axis, runs[Cell(world, number, "single")], metric, color=color, style="--")
+                    if metric == "normalized_entropy":
+                        draw_ceiling(axis, findings.ceilings[world, number].normalized_bound, color=color)
         rows[0, 0].set_ylabel("state entropy / log(states)")
         rows[1, 0].set_ylabel("distinct states visited")
         handles = []
         for number, color in zip(agents, _colors(agents), strict=True):
             handles.append(Line2D([], [], color=color, label=f"{number} agents"))
             handles.append(Line2D([], [], color=color, ls="--", label=f"1 agent, {number} trajectories"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=3 if len(agents) == 3 else 4, frameon=False)
+            handles.append(Line2D([], [], color=color, ls=":", label=f"ceiling for {number}"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(agents), frameon=False)
     return figure
 
 

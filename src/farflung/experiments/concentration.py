@@ -1,0 +1,164 @@
+"""How many samples show a team's entropy: Theorem 4.1 beside what is measured."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+from farflung import theory
+from farflung.config import Concentration, Explore
+from farflung.environments import TabularMDP, make_world
+from farflung.experiments.trials import Status, begin, finish
+from farflung.runs import Run
+
+KINDS = ("team", "agent", "single")
+"""The mixture of the team, sampled evenly from its agents; each of its agents alone; the single agent."""
+
+Distributions = Float[np.ndarray, "agent state"]
+
+
+class Needed(NamedTuple):
+    """How many samples it takes until the entropy is within ε with probability 1 - δ, on average over seeds."""
+
+    measured: float
+    sharper: float
+    """By `theory.sharper_samples_needed`."""
+    theorem: float
+    """By Theorem 4.1."""
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """What was measured for one trained team and one trained single agent."""
+
+    config: Concentration
+    entropies: dict[str, float]
+    """Of each kind, on average over seeds."""
+    num_samples: Int[np.ndarray, " n"]
+    probabilities: dict[str, Float[np.ndarray, "epsilon n"]]
+    """How often the samples' entropy is more than ε too low; of each kind, on average over seeds."""
+    theorem: dict[str, Float[np.ndarray, "epsilon n"]]
+    """Theorem 4.1's bound on that, likewise averaged."""
+    needed: dict[str, list[Needed]]
+    """For each ε."""
+    example: Float[np.ndarray, " state"]
+    """The mixture of the first seed's team."""
+    num_violations: int
+    """Measurements that contradict Theorem 4.1 beyond five standard errors."""
+
+
+def concentration(config: Concentration, *, on_progress: Callable[[int, int, str], None] | None = None) -> Concentrated:
+    """Trains a team and a single agent, and draws samples from their state distributions.
+
+    Args:
+        on_progress: told how much of how much is done, and what that is.
+    """
+    tell = on_progress or (lambda *_: None)
+
+    def on_training(status: Status) -> None:
+        tell(status.update, status.num_updates, "training")
+
+    world = make_world(config.world, horizon=config.horizon, slip=config.slip)
+    team = Explore(
+        config.world,
+        agents=config.agents,
+        horizon=config.horizon,
+        slip=config.slip,
+        updates=config.updates,
+        seeds=config.seeds,
+    )
+    trained = {}
+    for is_single in (False, True):
+        explore = replace(team, single=is_single)
+        (run,) = finish(begin([explore], world), on_training)
+        if run.summary["is_interrupted"]:
+            raise KeyboardInterrupt
+        trained[is_single] = _distributions(run, world)
+    return measure_concentration(config, trained[False], trained[True], tell)
+
+
+def measure_concentration(
+    config: Concentration,
+    teams: Float[np.ndarray, "seed agent state"],
+    singles: Float[np.ndarray, "seed 1 state"],
+    tell: Callable[[int, int, str], None] = lambda *_: None,
+) -> Concentrated:
+    """The same for state distributions that are known."""
+    generator = np.random.default_rng(0)
+    by_kind: dict[str, list[Distributions]] = {
+        "team": list(teams),
+        "agent": [agent[None] for team in teams for agent in team],
+        "single": list(singles),
+    }
+    grid = np.unique(np.geomspace(config.agents, config.most_samples, 16).astype(int) // config.agents * config.agents)
+    epsilons = np.array(config.epsilons)
+    probabilities, theorem, needed, num_violations = {}, {}, {}, 0
+    for kind, distributions in by_kind.items():
+        found = np.zeros((len(distributions), len(epsilons), len(grid)))
+        bound = np.zeros_like(found)
+        for row, own in enumerate(distributions):
+            tell(row, len(distributions), f"sampling: {kind}")
+            for column, number in enumerate(grid):
+                drawn = deviations(generator, own, int(number), config.draws)
+                found[row, :, column] = np.mean(drawn > epsilons[:, None], axis=1)
+                mixture = own.mean(axis=0)
+                bound[row, :, column] = [theory.deviation_probability(mixture, int(number), each) for each in config.epsilons]
+        errors = np.sqrt(np.maximum(found * (1 - found), 1 / config.draws) / config.draws)
+        num_violations += int(np.sum(found > bound + 5 * errors))
+        probabilities[kind], theorem[kind] = found.mean(axis=0), bound.mean(axis=0)
+        tell(1, 1, f"sampling: {kind}")
+        needed[kind] = [_needed(generator, distributions, each, config) for each in config.epsilons]
+    entropies = {kind: float(np.mean([stats.entropy(own.mean(axis=0)) for own in each])) for kind, each in by_kind.items()}
+    return Concentrated(config, entropies, grid, probabilities, theorem, needed, teams[0].mean(axis=0), num_violations)
+
+
+def deviations(
+    generator: np.random.Generator, distributions: Distributions, num_samples: int, num_draws: int
+) -> Float[np.ndarray, " draw"]:
+    r"""$\mathcal{H}(d) - \mathcal{H}(d_n)$ over many draws of n samples, as many from each agent."""
+    each = max(1, num_samples // len(distributions))
+    counts = np.sum([generator.multinomial(each, own, size=num_draws) for own in distributions], axis=0)
+    return np.asarray(stats.entropy(distributions.mean(axis=0)) - _entropies(counts, each * len(distributions)))
+
+
+def measured_samples(
+    generator: np.random.Generator, distributions: Distributions, epsilon: float, delta: float, num_draws: int
+) -> float:
+    """How many samples it takes in fact: the number is doubled until it is enough, and then interpolated."""
+    entropy = float(stats.entropy(distributions.mean(axis=0)))
+    before = (1.0, entropy)
+    # By the bias alone, (S - 1) / 2n, twice as many would be needed.
+    number = len(distributions) * max(1, int(math.exp(entropy) / (4 * epsilon)) // len(distributions))
+    while True:
+        lacking = float(np.quantile(deviations(generator, distributions, number, num_draws), 1 - delta))
+        if lacking <= epsilon:
+            break
+        before, number = (float(number), lacking), 2 * number
+    if before[1] <= epsilon:
+        return before[0]
+    share = math.log(before[1] / epsilon) / math.log(before[1] / max(lacking, 1e-3 * epsilon))
+    return before[0] * (number / before[0]) ** share
+
+
+def _needed(generator: np.random.Generator, by_seed: Sequence[Distributions], epsilon: float, config: Concentration) -> Needed:
+    mixtures = [own.mean(axis=0) for own in by_seed]
+    measured = [measured_samples(generator, own, epsilon, config.delta, config.draws) for own in by_seed]
+    sharper = theory.sharper_samples_needed(len(mixtures[0]), epsilon, config.delta)
+    theorem = [theory.samples_needed(mixture, epsilon, config.delta) for mixture in mixtures]
+    return Needed(float(np.mean(measured)), float(sharper), float(np.mean(theorem)))
+
+
+def _entropies(counts: Int[np.ndarray, "draw state"], num_samples: int) -> Float[np.ndarray, " draw"]:
+    shares = np.arange(num_samples + 1) / num_samples
+    terms = -shares * np.log(np.maximum(shares, 1 / num_samples))
+    return np.asarray(terms[counts].sum(axis=1))
+
+
+def _distributions(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
+    found = np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.team.probabilities), np.float64)
+    return found / found.sum(axis=-1, keepdims=True)
