@@ -8,6 +8,7 @@ import farflung
 
 SOURCE = Path(farflung.__file__).parent
 ORDER = [
+    "checks",
     "config",
     "tables",
     "noise",
@@ -28,6 +29,7 @@ ORDER = [
     "ceilings",
     "metrics",
     "algorithms.pgpse",
+    "algorithms.frank_wolfe",
     "algorithms",
     "training",
     "files",
@@ -43,10 +45,12 @@ ORDER = [
     "experiments.trials",
     "experiments.explore",
     "experiments.concentration",
+    "experiments.frank_wolfe",
     "experiments.claims",
     "experiments.reproduce",
     "figures.paper",
     "figures.concentration",
+    "figures.frank_wolfe",
     "page",
     "report",
     "experiments",
@@ -55,6 +59,7 @@ ORDER = [
     "commands.explore",
     "commands.ceiling",
     "commands.concentration",
+    "commands.frank_wolfe",
     "commands.reproduce",
     "cli",
 ]

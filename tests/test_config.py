@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from farflung import Explore, Reproduce, credit
-from farflung.config import CREDITS, whole_number, whole_seeds
+from farflung.checks import whole_number, whole_seeds
+from farflung.config import CREDITS
 
 
 def test_the_names_that_are_listed_without_jax_are_those_that_exist():

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farflung.algorithms import PGPSE
+    from farflung.algorithms import PGPSE, FrankWolfe
     from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
     from farflung.config import Explore, Reproduce
     from farflung.entropy import Entropy, decompose, plug_in, shannon
@@ -35,6 +35,7 @@ __all__ = [
     "Entropy",
     "Environment",
     "Explore",
+    "FrankWolfe",
     "Metrics",
     "Reproduce",
     "Run",
@@ -64,7 +65,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "algorithms": ("PGPSE",),
+    "algorithms": ("PGPSE", "FrankWolfe"),
     "ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
     "config": ("Explore", "Reproduce"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),

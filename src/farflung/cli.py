@@ -12,6 +12,7 @@ import tyro
 from farflung.commands.ceiling import ceiling
 from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
+from farflung.commands.frank_wolfe import frank_wolfe
 from farflung.commands.reproduce import reproduce
 
 
@@ -38,7 +39,13 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     try:
         with contextlib.redirect_stderr(messages):
             return tyro.extras.subcommand_cli_from_dict(
-                {"explore": explore, "ceiling": ceiling, "concentration": concentration, "reproduce": reproduce},
+                {
+                    "explore": explore,
+                    "ceiling": ceiling,
+                    "frank-wolfe": frank_wolfe,
+                    "concentration": concentration,
+                    "reproduce": reproduce,
+                },
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",
                 args=arguments or ["--help"],

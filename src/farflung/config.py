@@ -1,21 +1,29 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
-import difflib
 import itertools
-import math
-import numbers
-import operator
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
+
+from farflung.checks import (
+    check_learning_rate,
+    check_name,
+    check_positive,
+    check_probability,
+    check_team_in_world,
+    unknown_name,
+    whole_number,
+    whole_seeds,
+)
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total",)
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
+PLANS = ("together", "in-turn")
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
@@ -120,6 +128,58 @@ class CeilingQuestion:
 
 
 @dataclass(frozen=True)
+class FrankWolfeRun:
+    """Maximise the entropy that infinitely many samples show, by Parallel Frank-Wolfe (Algorithm 2 of the paper).
+
+    WORLD is named as for `farflung explore`. The duality gap certifies how far the team is from the best possible.
+    """
+
+    world: _World
+    """The name of a world, the path of a map, or a Gymnasium id."""
+    agents: int = 4
+    """Agents, each with a mixture of policies of its own (N in Algorithm 2)."""
+    horizon: _Horizon = None
+    """Actions in an episode (T)."""
+    slip: _Slip = None
+    """Probability that another action is taken than the chosen one; for maps."""
+    plan: Annotated[str, _one_of(PLANS)] = "in-turn"
+    """All agents plan on the same mixture, as in the paper, or each on the one that those before it have just updated."""
+    step_size: Annotated[float | None, _default_is("the best at each iteration", "FLOAT")] = None
+    """Share of a new policy in its agent's mixture."""
+    iterations: int = 20_000
+    """Most iterations."""
+    tolerance: float = 1e-3
+    """Stop when the duality gap is below so many nats."""
+    theorem: Annotated[float | None, _default_is("they are given by the options above", "FLOAT")] = None
+    """Take step size and number of iterations from the theorem "Convergence Rate" for this error; needs a smoothing."""
+    smoothing: float = 0.0
+    """Added to each probability inside the entropy (sigma), so that its gradient is bounded."""
+    density_tolerance: float = 0.0
+    """Error of the estimated state distribution (epsilon_0); 0 for an exact one. Needs a smoothing."""
+    planning_tolerance: float = 0.0
+    """Loss of a plan made in an estimated model (epsilon_1); 0 for exact plans. Needs a smoothing."""
+    compare: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Team sizes that are compared with each other and with the theorem's rate."""
+    compare_step: float = 0.05
+    """The constant step size of that comparison."""
+    compare_iterations: int = 1500
+    """The iterations of that comparison."""
+    seed: int = 0
+    """For estimates."""
+
+    def __post_init__(self) -> None:
+        check_team_in_world(self)
+        for number in (*self.compare, self.iterations, self.compare_iterations):
+            whole_number("a number of agents or iterations", number)
+        check_name("plan", self.plan, PLANS)
+        check_positive("tolerance", self.tolerance)
+        if self.theorem is not None:
+            check_positive("theorem", self.theorem)
+            if self.smoothing == 0:
+                raise ValueError("the theorem needs a smooth entropy: give a smoothing above 0, say 0.001")
+
+
+@dataclass(frozen=True)
 class Concentration:
     """Compare Theorem 4.1 with how soon samples show the entropy of a trained team, of its agents and of a single agent.
 
@@ -210,75 +270,6 @@ class Reproduce:
         return tuple(SCHEDULES) if self.schedule == "both" else (self.schedule,)
 
 
-def whole_number(name: str, value: Any) -> int:
-    """The value as an int, if it is a whole number from 1 on."""
-    number = _as_int(value)
-    if number is None:
-        raise ValueError(f"{name} must be a whole number, not {value!r}")
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
-    return number
-
-
-def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
-    """The seeds as ints, if there are any and they fit 32 bits."""
-    values = tuple(seeds)
-    numbers = tuple(number for seed in values if (number := _as_int(seed)) is not None and 0 <= number < 2**32)
-    if not values:
-        raise ValueError("at least one seed is needed")
-    if len(numbers) < len(values):
-        raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}: {', '.join(map(str, values))} are not all such")
-    return numbers
-
-
-def _as_int(value: Any) -> int | None:
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
-
-
-def check_team_in_world(config: Any) -> None:
-    """Checks the fields that say how many agents play how long in which world, and makes whole numbers of them."""
-    for name in {"agents", "trajectories", "horizon"} & {field.name for field in fields(config)}:
-        value = getattr(config, name)
-        if value is not None or name != "horizon":
-            object.__setattr__(config, name, whole_number(name, value))
-    if config.slip is not None:
-        check_slip(config.slip)
-
-
-def check_positive(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
-        raise ValueError(f"{name} must be a positive number, not {value}")
-
-
-def check_probability(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < 1):
-        raise ValueError(f"{name} must lie between 0 and 1, not {value}")
-
-
-def check_slip(slip: Any) -> None:
-    if not (isinstance(slip, numbers.Real) and 0 <= float(slip) <= 1):
-        raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
-
-
-def check_learning_rate(learning_rate: Any, decay: Any) -> None:
-    """Either may be a number or, with one for each seed, a sequence of numbers."""
-    for name, values, is_fine in (
-        ("learning_rate must be a positive number", learning_rate, lambda value: 0 < value < math.inf),
-        ("decay must be above 0 and at most 1", decay, lambda value: 0 < value <= 1),
-    ):
-        for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
-            if not (isinstance(value, numbers.Real) and is_fine(value)):
-                raise ValueError(f"{name}, not {value}")
-
-
-def check_name(kind: str, name: Any, known: Sequence[str]) -> None:
-    if name not in known:
-        raise ValueError(unknown_name(kind, name, known, known))
-
-
 def check_world(name: str) -> None:
     """Raises ValueError unless there is a world, a file or a Gymnasium id of that name."""
     if name in PAPER_WORLDS or is_map_file(name):
@@ -294,10 +285,3 @@ def check_world(name: str) -> None:
 
 def is_map_file(name: str) -> bool:
     return os.path.isfile(name)  # noqa: PTH113  (Path's raises if a name is too long to be one)
-
-
-def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequence[str]) -> str:
-    """The message about a name that doesn't exist, with the nearest that does."""
-    nearest = difflib.get_close_matches(str(name), list(candidates), n=1)
-    suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    return f"unknown {kind} {name!r}{suggestion}: choose {', '.join(known)}"

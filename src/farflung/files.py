@@ -76,6 +76,10 @@ class Results(NamedTuple):
         csv.writer(text, lineterminator="\n").writerows(rows)
         self.write(name, text.getvalue())
 
+    def write_arrays(self, name: str, **arrays: Any) -> None:
+        """As NumPy's compressed archive."""
+        np.savez_compressed(self.path / name, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+
     def draw(self, name: str, figure: Figure) -> None:
         """As PNG and SVG."""
         save_figure(figure, self.path / name)
@@ -83,12 +87,19 @@ class Results(NamedTuple):
 
 @contextlib.contextmanager
 def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[Results]:
-    """A folder for the results of one command with these settings; those of the same settings are written over."""
+    """A folder for the results of one command with these settings; those of the same settings are written over.
+
+    If nothing comes of it, a folder that was made for it disappears again.
+    """
+    was_there = path.exists()
     open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
     try:
         yield Results(path)
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    finally:
+        if not was_there and [child.name for child in path.iterdir()] == [_COLLECTION]:
+            shutil.rmtree(path)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from farflung.config import check_positive, check_probability, whole_number
+from farflung.checks import check_positive, check_probability, whole_number
 
 _TOLERANCE = 1e-6
 
@@ -156,6 +156,36 @@ class SmoothedEntropy(NamedTuple):
     def gradient_bound(self) -> float:
         r"""B: $|\partial \mathcal{H}_\sigma| = |1 + \log(d(s) + \sigma)|$ at most."""
         return max(abs(1 + math.log(self.smoothing)), 1 + math.log1p(self.smoothing))
+
+    @property
+    def price_range(self) -> float:
+        """By how much the components of the gradient differ at most."""
+        return math.log1p(1 / self.smoothing)
+
+
+def density_samples(num_states: int, tolerance: float, delta: float = 0.05) -> int:
+    r"""So many trajectories show a state distribution to within ε in every state, with probability 1 - δ.
+
+    $\frac{1}{2 \epsilon^2} \ln \frac{2 S}{\delta}$, by Hoeffding's inequality for each state and the union bound.
+    """
+    check_positive("tolerance", tolerance)
+    check_probability("delta", delta)
+    return math.ceil(math.log(2 * num_states / delta) / (2 * tolerance**2))
+
+
+def planning_samples(
+    num_states: int, num_actions: int, horizon: int, price_range: float, tolerance: float, delta: float = 0.05
+) -> int:
+    r"""So many samples of each state and action make a model in which the best plan is worth all but ε, with probability 1 - δ.
+
+    $\frac{(2 T R)^2}{2 \epsilon^2} \ln \frac{2 S A T}{\delta}$, where R bounds by how much the mean price of an episode's
+    states varies. Each of T steps back adds an error of at most $R \sqrt{\ln(2 S A T / \delta) / 2n}$ (Hoeffding) to the
+    values, and a plan loses at most twice what the values are off.
+    """
+    check_positive("tolerance", tolerance)
+    check_probability("delta", delta)
+    times = (2 * horizon * price_range) ** 2 / (2 * tolerance**2)
+    return math.ceil(times * math.log(2 * num_states * num_actions * horizon / delta))
 
 
 def frank_wolfe_step_size(num_states: int, num_agents: int, epsilon: float, objective: SmoothedEntropy) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, UInt
 
-from farflung.config import whole_number, whole_seeds
+from farflung.checks import whole_number, whole_seeds
 from farflung.environments import TabularMDP
 from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax

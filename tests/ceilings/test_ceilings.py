@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ from farflung import (
 from farflung.ceilings import programs
 from farflung.ceilings.climb import MixtureEntropy, TeamEntropy
 from farflung.ceilings.flows import flows_of
+from farflung.cli import main
+from farflung.figures.ceilings import best_team
 
 FACTS = {
     ("room-det", "milp"): (0.7480, 0.8709, 0.9427),
@@ -213,3 +216,55 @@ def test_a_world_without_a_table_is_refused():
     for question in (lambda world: ceiling(world, 2), infinite_trials_optimum):
         with pytest.raises(ValueError, match="computed from a transition table"):
             question(Continuous())
+
+
+@pytest.fixture
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_prints_json_and_draws_the_walks(in_an_empty_folder, capsys):
+    assert main(["ceiling", "maze-det", "--agents", "2", "--json", "--out", "best"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["exact"], summary["method"]) == (True, "milp")
+    assert summary["bound"] == pytest.approx(summary["normalized_bound"] * np.log(43))
+    assert summary["infinite_trials"]["bound"] > summary["infinite_trials"]["value"]
+    folder = in_an_empty_folder / "best"
+    assert json.loads((folder / "ceiling.json").read_text()) == summary
+    walks = np.loadtxt(folder / "walks.csv", delimiter=",", skiprows=1, dtype=int)
+    assert entropy(walks[:, 2]) == pytest.approx(summary["bound"])
+    visits = np.loadtxt(folder / "visits.csv", delimiter=",", skiprows=1)
+    assert visits[:, 1].sum() == pytest.approx(2 * 11)
+    assert (folder / "ceiling.png").stat().st_size > 10_000
+
+
+def test_without_a_folder_nothing_is_written(in_an_empty_folder, capsys):
+    assert main(["ceiling", "room-stoc", "--agents", "2", "--horizon", "4", "--slip", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "upper bound" in printed
+    assert "horizon 4" in printed
+    assert not list(in_an_empty_folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["maze-stoc", "--method", "milp"], "needs a deterministic world"),
+        (["nowhere"], "unknown world 'nowhere'"),
+        (["room-det", "--agents", "0"], "agents must be at least 1"),
+        (["room-det", "--time-limit", "0"], "time_limit must be a positive number"),
+        (["room-det", "--slip", "2"], "slip is a probability"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, in_an_empty_folder, capsys):
+    assert main(["ceiling", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_worlds_that_are_no_maps_are_drawn_too():
+    world = make_world("FrozenLake-v1")
+    figure = best_team(world, ceiling(world, 2, tolerance=0.05))
+    assert figure.axes[0].get_ylabel() == "expected visits"

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from farflung.config import OPTIMIZERS, check_learning_rate, check_name, whole_number
+from farflung.checks import check_learning_rate, check_name, whole_number
+from farflung.config import OPTIMIZERS
 from farflung.credit import CREDITS
 from farflung.entropy import plug_in
 from farflung.environments import TabularMDP

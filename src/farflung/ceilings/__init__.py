@@ -20,7 +20,8 @@ from farflung.ceilings.programs import (
     trajectories_of,
     visits_of,
 )
-from farflung.config import CEILING_METHODS, check_name, check_positive, whole_number
+from farflung.checks import check_name, check_positive, whole_number
+from farflung.config import CEILING_METHODS
 from farflung.environments import Environment, TabularMDP, make_world
 
 _MOST_NONZEROS = 30_000

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from farflung.config import check_slip
+from farflung.checks import check_slip
 from farflung.environments.tabular import TabularMDP, tabular_mdp
 
 ROOM = """

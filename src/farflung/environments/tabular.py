@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from farflung.config import whole_number
+from farflung.checks import whole_number
 from farflung.environments.environment import Environment
 from farflung.tables import flat, inverse_cdf, lookup
 

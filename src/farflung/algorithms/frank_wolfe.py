@@ -1,0 +1,251 @@
+"""Parallel Frank-Wolfe: Algorithm 2 of the paper, for the entropy that infinitely many samples show."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from farflung import theory
+from farflung.ceilings.flows import flows_of
+from farflung.checks import check_positive, whole_number
+from farflung.environments import TabularMDP
+from farflung.policies import TabularSoftmax
+from farflung.rollout import play
+from farflung.tables import count_by_index
+
+_ITERATIONS_PER_CHUNK = 250
+_BISECTIONS = 20
+_LEAST = 1e-12
+
+
+class Mixtures(NamedTuple):
+    """What each agent's mixture of policies does, on average over the policy that it draws for an episode."""
+
+    flows: Float[Array, "agent time state action"]
+    """The probability of being somewhere at some time and taking some action."""
+    occupancies: Float[Array, "agent state"]
+    r"""The state distributions $d_{\pi_i}$."""
+
+
+class Plan(NamedTuple):
+    """What a policy does that is optimal for some prices of the states."""
+
+    flows: Float[Array, "time state action"]
+    occupancy: Float[Array, " state"]
+
+
+class Found(NamedTuple):
+    """Where Frank-Wolfe stands."""
+
+    entropies: Float[np.ndarray, " iteration"]
+    """The smoothed entropy of the team's mixture before each iteration, in nats."""
+    gaps: Float[np.ndarray, " iteration"]
+    """The duality gap there: no policies' entropy exceeds that of the mixture by more."""
+    mixtures: Mixtures
+
+    @property
+    def mixture(self) -> Float[Array, " state"]:
+        r"""The state distribution of the team, $d_{\pi_{mix}}$."""
+        return jnp.mean(self.mixtures.occupancies, axis=0)
+
+    @property
+    def bound(self) -> float:
+        """What no policies' smoothed entropy exceeds, from the best of the certificates."""
+        return float(np.min(self.entropies + self.gaps))
+
+    @property
+    def team(self) -> TabularSoftmax:
+        """A team that can be played and collected from.
+
+        A mixture draws one of its policies for each episode. Here its agents take each action, at each time in each state, as
+        often as the mixture does there: so they visit every state at every time equally often.
+        """
+        flows = self.mixtures.flows
+        total = jnp.sum(flows, axis=-1, keepdims=True)
+        shares = jnp.where(total > 0, flows / jnp.where(total > 0, total, 1.0), 1 / flows.shape[-1])
+        return TabularSoftmax(jnp.log(jnp.maximum(shares, _LEAST)), is_time_dependent=True)
+
+
+class FrankWolfe(eqx.Module):
+    r"""Each agent repeatedly plans for the gradient of the entropy at the team's mixture, and mixes in what it has planned.
+
+    Args:
+        step_size: the share η of a new policy in its agent's mixture; None for the share that raises the entropy most.
+        smoothing: σ in the entropy $-\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$.
+        is_in_turn: each agent plans on the mixture that those before it have just updated, instead of all on the same one.
+        density_tolerance: $\epsilon_0$. If positive, agents plan on an estimate of the mixture, from so many trajectories that
+            no probability is off by more, with probability 0.95.
+        planning_tolerance: $\epsilon_1$. If positive, agents plan in an estimated model, from so many samples that the plan
+            loses no more, with probability 0.95.
+    """
+
+    num_agents: int = eqx.field(static=True)
+    step_size: float | None = eqx.field(static=True, default=None)
+    smoothing: float = eqx.field(static=True, default=0.0)
+    is_in_turn: bool = eqx.field(static=True, default=True)
+    density_tolerance: float = eqx.field(static=True, default=0.0)
+    planning_tolerance: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        whole_number("num_agents", self.num_agents)
+        if self.step_size is not None:
+            check_positive("step_size", self.step_size)
+            if self.step_size > 1:
+                raise ValueError(f"step_size is a share and at most 1, not {self.step_size}")
+        for name in ("smoothing", "density_tolerance", "planning_tolerance"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if self.smoothing == 0 and (self.density_tolerance > 0 or self.planning_tolerance > 0):
+            raise ValueError("sampled oracles need a smoothing above 0: the entropy's gradient has no bound without")
+
+    def init(self, world: TabularMDP) -> Mixtures:
+        """Every mixture is the policy that acts uniformly at random."""
+        uniform = jnp.full((world.horizon, world.num_states, world.num_actions), 1 / world.num_actions)
+        plan = _follow(world, uniform)
+        return Mixtures(*(jnp.repeat(part[None], self.num_agents, axis=0) for part in plan))
+
+    def iterate(
+        self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures
+    ) -> tuple[Mixtures, Float[Array, ""], Float[Array, ""]]:
+        """One round of all agents, and the entropy and the duality gap before it."""
+        mixture = jnp.mean(mixtures.occupancies, axis=0)
+        prices = self._prices(mixture, is_reachable)
+        best = best_response(world, prices)
+        gap = jnp.dot(prices, best.occupancy - mixture)
+        entropy = -jnp.sum((mixture + self.smoothing) * _log(mixture + self.smoothing))
+        if self.is_in_turn:
+            return self._in_turn(key, world, is_reachable, mixtures), entropy, gap
+        if self.density_tolerance == 0 and self.planning_tolerance == 0:
+            plans = jax.tree.map(lambda part: jnp.broadcast_to(part, (self.num_agents, *part.shape)), best)
+        else:
+            plans = jax.vmap(self._plan, (0, None, None, None))(jr.split(key, self.num_agents), world, is_reachable, mixtures)
+        direction = jnp.mean(plans.occupancy, axis=0) - mixture
+        step = self._step(mixture, direction, is_reachable)
+        return _mixed(mixtures, plans, step), entropy, gap
+
+    def _in_turn(
+        self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures
+    ) -> Mixtures:
+        def act(mixtures: Mixtures, inputs: tuple[Int[Array, ""], PRNGKeyArray]) -> tuple[Mixtures, None]:
+            agent, key = inputs
+            plan = self._plan(key, world, is_reachable, mixtures)
+            own = jax.tree.map(lambda part: part[agent], mixtures)
+            direction = (plan.occupancy - own.occupancies) / self.num_agents
+            step = self._step(jnp.mean(mixtures.occupancies, axis=0), direction, is_reachable)
+            updated = _mixed(own, plan, step)
+            return jax.tree.map(lambda all_parts, part: all_parts.at[agent].set(part), mixtures, updated), None
+
+        agents = jnp.arange(self.num_agents)
+        return jax.lax.scan(act, mixtures, (agents, jr.split(key, self.num_agents)))[0]
+
+    def _plan(self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures) -> Plan:
+        density_key, planning_key = jr.split(key)
+        mixture = jnp.mean(mixtures.occupancies, axis=0)
+        if self.density_tolerance > 0:
+            team = Found(np.zeros(0), np.zeros(0), mixtures).team
+            needed = theory.density_samples(world.num_states, self.density_tolerance)
+            states = play(density_key, team, world, 1, -(-needed // self.num_agents)).states
+            mixture = count_by_index(states, world.num_states) / states.size
+        prices = self._prices(mixture, is_reachable)
+        if self.planning_tolerance == 0 or world.num_successors == 1:
+            return best_response(world, prices)
+        largest = theory.SmoothedEntropy(self.smoothing).price_range
+        sizes = (world.num_states, world.num_actions, world.horizon)
+        needed = theory.planning_samples(*sizes, largest, self.planning_tolerance)
+        counts = jr.multinomial(planning_key, jnp.float32(needed), world.probabilities)
+        return best_response(world, prices, counts / needed)
+
+    def _prices(self, mixture: Float[Array, " state"], is_reachable: Bool[Array, " state"]) -> Float[Array, " state"]:
+        r"""$\nabla \mathcal{H}_\sigma$; what cannot be reached costs nothing."""
+        return jnp.where(is_reachable, -1 - _log(mixture + self.smoothing), 0.0)
+
+    def _step(
+        self, mixture: Float[Array, " state"], direction: Float[Array, " state"], is_reachable: Bool[Array, " state"]
+    ) -> Float[Array, ""]:
+        if self.step_size is not None:
+            return jnp.float32(self.step_size)
+
+        def halve(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bracket
+            middle = (low + high) / 2
+            is_rising = jnp.dot(self._prices(mixture + middle * direction, is_reachable), direction) > 0
+            return jnp.where(is_rising, middle, low), jnp.where(is_rising, high, middle)
+
+        return jax.lax.fori_loop(0, _BISECTIONS, halve, (jnp.float32(0), jnp.float32(1)))[0]
+
+
+def best_response(
+    world: TabularMDP,
+    prices: Float[Array, " state"],
+    probabilities: Float[Array, "state action successor"] | None = None,
+) -> Plan:
+    """What the policy does that is paid most, by backward induction; planned with other probabilities if such are given."""
+    believed = world.probabilities if probabilities is None else probabilities
+
+    def back(values: Float[Array, " state"], _: None) -> tuple[Array, Array]:
+        of_actions = jnp.sum(believed * values[world.successors], axis=-1)
+        return prices + jnp.max(of_actions, axis=-1), jnp.argmax(of_actions, axis=-1)
+
+    _, choices = jax.lax.scan(back, prices, None, length=world.horizon, reverse=True)
+    return _follow(world, jax.nn.one_hot(choices, world.num_actions))
+
+
+def solve(
+    algorithm: FrankWolfe, world: TabularMDP, *, num_iterations: int = 20_000, tolerance: float = 1e-3, seed: int = 0
+) -> Iterator[Found]:
+    """Iterates until the gap is below the tolerance, in nats, and yields where it stands a few times a second.
+
+    >>> from farflung import make_world
+    >>> *_, found = solve(FrankWolfe(num_agents=2), make_world("maze-stoc"), tolerance=0.01)
+    >>> bool(found.gaps[-1] < 0.01), found.team.logits.shape
+    (True, (2, 10, 43, 4))
+    """
+    whole_number("num_iterations", num_iterations)
+    is_reachable = jnp.asarray(flows_of(world).is_reachable)
+    mixtures, key = algorithm.init(world), jr.key(seed, impl="threefry2x32")
+    entropies, gaps = np.zeros(0), np.zeros(0)
+    while len(gaps) < num_iterations:
+        first = len(gaps)
+        mixtures, *recorded = _advance(algorithm, world, is_reachable, key, jnp.int32(first), mixtures)
+        lasting = min(_ITERATIONS_PER_CHUNK, num_iterations - first)
+        entropies, gaps = (
+            np.append(old, np.asarray(new)[:lasting]) for old, new in zip((entropies, gaps), recorded, strict=True)
+        )
+        yield Found(entropies, gaps, mixtures)
+        if gaps[first:].min() < tolerance:
+            return
+
+
+@eqx.filter_jit
+def _advance(
+    algorithm: FrankWolfe,
+    world: TabularMDP,
+    is_reachable: Bool[Array, " state"],
+    key: PRNGKeyArray,
+    first: Int[Array, ""],
+    mixtures: Mixtures,
+) -> tuple[Mixtures, Float[Array, " iteration"], Float[Array, " iteration"]]:
+    def iterate(mixtures: Mixtures, index: Int[Array, ""]) -> tuple[Mixtures, tuple[Array, Array]]:
+        mixtures, entropy, gap = algorithm.iterate(jr.fold_in(key, index), world, is_reachable, mixtures)
+        return mixtures, (entropy, gap)
+
+    mixtures, (entropies, gaps) = jax.lax.scan(iterate, mixtures, first + jnp.arange(_ITERATIONS_PER_CHUNK))
+    return mixtures, entropies, gaps
+
+
+def _follow(world: TabularMDP, policy: Float[Array, "time state action"]) -> Plan:
+    distributions = world.state_distributions(policy)
+    return Plan(distributions[:-1, :, None] * policy, jnp.mean(distributions, axis=0))
+
+
+def _mixed(mixtures: Mixtures, plans: Plan, step: Float[Array, ""]) -> Mixtures:
+    return Mixtures(*(old + step * (new - old) for old, new in zip(mixtures, plans, strict=True)))
+
+
+def _log(values: Float[Array, " state"]) -> Float[Array, " state"]:
+    return jnp.log(jnp.maximum(values, _LEAST))

@@ -1,0 +1,85 @@
+"""What a user gives, checked: a mistake becomes a ValueError that says what was expected and what came."""
+
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int, if it is a whole number from 1 on."""
+    number = _as_int(value)
+    if number is None:
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number
+
+
+def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
+    """The seeds as ints, if there are any and they fit 32 bits."""
+    values = tuple(seeds)
+    numbers = tuple(number for seed in values if (number := _as_int(seed)) is not None and 0 <= number < 2**32)
+    if not values:
+        raise ValueError("at least one seed is needed")
+    if len(numbers) < len(values):
+        raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}: {', '.join(map(str, values))} are not all such")
+    return numbers
+
+
+def _as_int(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_team_in_world(config: Any) -> None:
+    """Checks the fields that say how many agents play how long in which world, and makes whole numbers of them."""
+    for name in {"agents", "trajectories", "horizon"} & {field.name for field in fields(config)}:
+        value = getattr(config, name)
+        if value is not None or name != "horizon":
+            object.__setattr__(config, name, whole_number(name, value))
+    if config.slip is not None:
+        check_slip(config.slip)
+
+
+def check_positive(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
+        raise ValueError(f"{name} must be a positive number, not {value}")
+
+
+def check_probability(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < 1):
+        raise ValueError(f"{name} must lie between 0 and 1, not {value}")
+
+
+def check_slip(slip: Any) -> None:
+    if not (isinstance(slip, numbers.Real) and 0 <= float(slip) <= 1):
+        raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
+
+
+def check_learning_rate(learning_rate: Any, decay: Any) -> None:
+    """Either may be a number or, with one for each seed, a sequence of numbers."""
+    for name, values, is_fine in (
+        ("learning_rate must be a positive number", learning_rate, lambda value: 0 < value < math.inf),
+        ("decay must be above 0 and at most 1", decay, lambda value: 0 < value <= 1),
+    ):
+        for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
+            if not (isinstance(value, numbers.Real) and is_fine(value)):
+                raise ValueError(f"{name}, not {value}")
+
+
+def check_name(kind: str, name: Any, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(unknown_name(kind, name, known, known))
+
+
+def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequence[str]) -> str:
+    """The message about a name that doesn't exist, with the nearest that does."""
+    nearest = difflib.get_close_matches(str(name), list(candidates), n=1)
+    suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return f"unknown {kind} {name!r}{suggestion}: choose {', '.join(known)}"

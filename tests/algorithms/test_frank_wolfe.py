@@ -1,0 +1,156 @@
+import csv
+import json
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+from farflung import FrankWolfe, gridworld, infinite_trials_optimum, make_world, play, theory
+from farflung.algorithms.frank_wolfe import best_response, solve
+from farflung.ceilings.flows import flows_of
+from farflung.cli import main
+from farflung.config import PAPER_WORLDS, FrankWolfeRun
+from farflung.experiments.frank_wolfe import frank_wolfe
+from farflung.tables import count_by_index
+
+
+def last(*arguments, **settings):
+    *_, found = solve(*arguments, **settings)
+    return found
+
+
+@pytest.mark.parametrize("name", PAPER_WORLDS)
+def test_the_gap_falls_below_a_thousandth_of_a_nat(name):
+    world = make_world(name)
+    found = last(FrankWolfe(4), world)
+    assert found.gaps[-250:].min() < 1e-3
+    exact = infinite_trials_optimum(world)
+    assert exact.value - 1e-3 <= found.bound <= exact.bound + 1e-3
+    assert stats.entropy(np.asarray(found.mixture)) <= exact.bound + 1e-5
+
+
+def test_plans_are_the_best_and_agree_with_double_precision():
+    world = make_world("room-stoc")
+    prices = np.random.default_rng(0).normal(size=world.num_states)
+    value, visits = flows_of(world).best_response(prices)
+    plan = best_response(world, jnp.asarray(prices, jnp.float32))
+    np.testing.assert_allclose(plan.occupancy * (world.horizon + 1), visits, atol=1e-4)
+    assert float(plan.occupancy @ prices) * (world.horizon + 1) == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize("is_in_turn", [True, False])
+def test_the_team_visits_what_its_mixtures_do(is_in_turn):
+    world = make_world("maze-stoc")
+    found = last(FrankWolfe(3, is_in_turn=is_in_turn, step_size=0.2), world, num_iterations=40)
+    exact = jax.vmap(world.occupancy)(found.team.probabilities)
+    np.testing.assert_allclose(exact, found.mixtures.occupancies, atol=2e-5)
+    states = play(jr.key(0), found.team, world, 1, 20_000).states[0]
+    sampled = jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size
+    np.testing.assert_allclose(sampled, found.mixtures.occupancies, atol=0.01)
+
+
+def test_a_mixture_is_what_its_policies_are_on_average():
+    world, step_size = gridworld("S..\n...", horizon=3, slip=0.1), 0.3
+    algorithm = FrankWolfe(1, step_size=step_size, is_in_turn=False)
+    is_reachable = jnp.ones(world.num_states, bool)
+    mixtures, expected = algorithm.init(world), None
+    for _ in range(4):
+        occupancy = mixtures.occupancies[0]
+        plan = best_response(world, -1 - jnp.log(occupancy))
+        expected = (1 - step_size) * occupancy + step_size * plan.occupancy
+        mixtures, entropy, gap = algorithm.iterate(jr.key(0), world, is_reachable, mixtures)
+        np.testing.assert_allclose(mixtures.occupancies[0], expected, atol=1e-6)
+        assert float(entropy) == pytest.approx(stats.entropy(np.asarray(occupancy)), abs=1e-5)
+        by_hand = (-1 - jnp.log(occupancy)) @ (plan.occupancy - occupancy)
+        assert float(gap) == pytest.approx(float(by_hand), abs=1e-5)
+
+
+def test_the_gap_certifies_the_optimum_at_every_iteration():
+    world = make_world("maze-stoc")
+    optimum = infinite_trials_optimum(world, tolerance=1e-4)
+    found = last(FrankWolfe(2, step_size=0.1), world, num_iterations=300)
+    assert (found.entropies + found.gaps >= optimum.value - 1e-5).all()
+
+
+def test_identical_plans_gain_nothing_from_more_agents_and_plans_in_turn_do():
+    convergence = frank_wolfe(FrankWolfeRun("maze-stoc", compare=(1, 4, 16), compare_iterations=600, iterations=50))
+    together, in_turn = convergence.comparison["together"], convergence.comparison["in-turn"]
+    np.testing.assert_allclose(together.floors, together.floors[0], rtol=1e-3)
+    assert together.verdict == "the theorem's 1/N is lost"
+    assert in_turn.exponent == pytest.approx(-1, abs=0.2)
+    assert in_turn.verdict == "the theorem's 1/N holds"
+    assert convergence.comparison["estimated"].exponent == pytest.approx(-0.5, abs=0.25)
+
+
+def test_the_line_search_finds_the_top():
+    world = make_world("maze-stoc")
+    algorithm, is_reachable = FrankWolfe(1, is_in_turn=False), jnp.ones(43, bool)
+    before = algorithm.init(world)
+    after, *_ = algorithm.iterate(jr.key(0), world, is_reachable, before)
+    plan = best_response(world, -1 - jnp.log(before.occupancies[0]))
+    shares = np.linspace(0, 1, 2001)[:, None]
+    points = (1 - shares) * np.asarray(before.occupancies[0]) + shares * np.asarray(plan.occupancy)
+    assert stats.entropy(np.asarray(after.occupancies[0])) == pytest.approx(stats.entropy(points, axis=1).max(), abs=1e-5)
+
+
+def test_sampled_oracles_keep_to_their_tolerances():
+    world = make_world("maze-stoc")
+    algorithm = FrankWolfe(2, smoothing=0.01, step_size=0.05, density_tolerance=0.05, planning_tolerance=0.2)
+    found = last(algorithm, world, num_iterations=100)
+    exact = last(FrankWolfe(2, smoothing=0.01, step_size=0.05), world, num_iterations=100)
+    assert not np.array_equal(found.gaps, exact.gaps)
+    assert found.entropies[-1] == pytest.approx(exact.entropies[-1], abs=0.2)
+    needed = theory.density_samples(43, 0.05)
+    assert 2 * 43 * np.exp(-2 * needed * 0.05**2) <= 0.05
+    sizes = (43, 4, 10, theory.SmoothedEntropy(0.01).price_range)
+    needed = theory.planning_samples(*sizes, 0.2)
+    assert 2 * 10 * sizes[-1] * np.sqrt(np.log(2 * 43 * 4 * 10 / 0.05) / (2 * needed)) <= 0.2
+
+
+def test_the_theorem_gives_step_size_and_iterations():
+    objective = theory.SmoothedEntropy(0.2)
+    config = FrankWolfeRun("room-det", theorem=1.0, smoothing=0.2, tolerance=1e-6, agents=8, compare=())
+    convergence = frank_wolfe(config)
+    assert convergence.algorithm.step_size == theory.frank_wolfe_step_size(43, 8, 1.0, objective)
+    assert len(convergence.found.gaps) == theory.frank_wolfe_iterations(43, 8, 1.0, objective)
+    assert convergence.found.gaps[-1] < 1.0
+
+
+def test_the_command_writes_numbers_policies_and_a_figure(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    quick = ["--iterations", "30", "--compare", "1", "2", "--compare-iterations", "30"]
+    assert main(["frank-wolfe", "room-det", "--agents", "2", *quick, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    folder = tmp_path / "frank-wolfe"
+    assert summary == json.loads((folder / "summary.json").read_text())
+    assert summary["bound"] >= summary["entropy"]
+    with (folder / "gaps.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 30
+    assert np.load(folder / "policies.npz")["logits"].shape == (2, 8, 43, 4)
+    assert (folder / "convergence.png").stat().st_size > 10_000
+    assert main(["frank-wolfe", "room-det", "--agents", "2", *quick]) == 0
+    assert "no policies have more than" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--theorem", "0.1"], "the theorem needs a smooth entropy"),
+        (["--plan", "alone"], "unknown plan 'alone'"),
+        (["--density-tolerance", "0.1"], "sampled oracles need a smoothing"),
+        (["--step-size", "2"], "step_size is a share and at most 1"),
+        (["--smoothing", "-1"], "smoothing must be at least 0"),
+        (["--tolerance", "0"], "tolerance must be a positive number"),
+        (["--agents", "0"], "agents must be at least 1"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["frank-wolfe", "room-det", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
