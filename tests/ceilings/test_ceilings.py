@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -42,7 +42,8 @@ def test_the_papers_worlds_have_the_known_ceilings(name, method):
     assert all(each.exact == (method == "milp") for each in found)
 
 
-def small_map(draw):
+@st.composite
+def small_maps(draw):
     cells = draw(st.lists(st.sampled_from("#."), min_size=3, max_size=6))
     width = draw(st.sampled_from([1, 2, 3]))
     cells += "#" * (-len(cells) % width)
@@ -52,9 +53,11 @@ def small_map(draw):
     return "\n".join(rows)
 
 
-@st.composite
-def small_worlds(draw, slip=0.0):
-    return gridworld(small_map(draw), horizon=draw(st.integers(1, 3)), slip=slip)
+def small_world(text, horizon, slip=0.0):
+    try:
+        return gridworld(text, horizon=horizon, slip=slip)
+    except ValueError:  # nothing but the start can be reached
+        reject()
 
 
 def walks(world):
@@ -71,8 +74,9 @@ def entropy(states):
 
 
 @settings(max_examples=60, deadline=None)
-@given(small_worlds(), st.integers(1, 2))
-def test_the_exact_ceiling_is_the_best_of_all_teams_of_walks(world, agents):
+@given(small_maps(), st.integers(1, 3), st.integers(1, 2))
+def test_the_exact_ceiling_is_the_best_of_all_teams_of_walks(text, horizon, agents):
+    world = small_world(text, horizon)
     best = max(entropy(team) for team in itertools.combinations_with_replacement(set(walks(world)), agents))
     found = ceiling(world, agents)
     assert (found.exact, found.method) == (True, "milp")
@@ -82,18 +86,21 @@ def test_the_exact_ceiling_is_the_best_of_all_teams_of_walks(world, agents):
     assert set(map(tuple, found.trajectories.tolist())) <= set(walks(world))
     np.testing.assert_allclose(np.bincount(found.trajectories.ravel(), minlength=world.num_states), found.visits, atol=1e-6)
     for method in ("lp", "frank-wolfe"):
-        assert ceiling(world, agents, method=method).bound >= best - 1e-9
+        assert ceiling(world, agents, method=method, tolerance=0.02).bound >= best - 1e-9
 
 
 @settings(max_examples=25, deadline=None)
-@given(small_worlds(slip=0.3), st.integers(1, 2), st.integers(0, 1000))
-def test_no_simulated_team_exceeds_the_linear_program(world, agents, seed):
+@given(small_maps(), st.integers(1, 3), st.integers(1, 2), st.integers(0, 1000))
+def test_no_simulated_team_exceeds_the_linear_program(text, horizon, agents, seed):
+    world = small_world(text, horizon, slip=0.3)
     team = softmax_team(jr.key(seed), world, agents)
     states = play(jr.key(seed + 1), team, world, 2000, 1).states
     values = np.asarray(jax.vmap(plug_in(world.num_states).value)(states))
     mean, error = values.mean(), values.std() / np.sqrt(len(values))
-    for method in ("lp", "frank-wolfe"):
-        assert ceiling(world, agents, method=method).bound >= mean - 4 * error
+    exact, climbed = (ceiling(world, agents, method=method, tolerance=0.02) for method in ("lp", "frank-wolfe"))
+    assert exact.bound == pytest.approx(exact.value, abs=1e-6)
+    assert climbed.bound >= exact.value - 1e-9
+    assert exact.bound >= mean - 4 * error
 
 
 @pytest.mark.parametrize("name", ["maze-det", "room-stoc"])
@@ -112,7 +119,7 @@ def test_the_linear_program_agrees_with_frank_wolfe_and_with_its_own_flow():
     assert climbed.value <= exact.bound + 1e-9 <= climbed.bound + 2e-9
     assert climbed.bound - climbed.value < 2e-3 * 4
     assert exact.visits.sum() == pytest.approx(4 * 9)
-    assert TeamEntropy(4 * 9).value(exact.visits) == pytest.approx(exact.value)
+    assert TeamEntropy(4 * 9, np.full(43, 36)).value(exact.visits) == pytest.approx(exact.value)
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.2])
@@ -127,9 +134,11 @@ def test_a_large_open_map_is_bounded_to_within_a_percent(slip):
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 30), st.lists(st.floats(-0.2, 1.0), min_size=3, max_size=3))
 def test_conjugates_are_the_largest_margins(num_samples, prices):
-    objective, prices = TeamEntropy(num_samples), np.array(prices)
+    most = np.array([num_samples, num_samples // 2, 0])
+    objective, prices = TeamEntropy(num_samples, most), np.array(prices)
     counts = np.arange(num_samples + 1)
     margins = objective.terms[None] - prices[:, None] * counts[None]
+    margins = np.where(counts[None] <= most[:, None], margins, -np.inf)
     assert objective.conjugate(prices) == pytest.approx(margins.max(axis=1).sum())
     mixture = MixtureEntropy(num_samples, np.array([True, True, False]))
     shares = np.geomspace(1e-12, 20, 400_001)[None]
@@ -265,6 +274,6 @@ def test_mistakes_are_one_line(arguments, message, in_an_empty_folder, capsys):
 
 
 def test_worlds_that_are_no_maps_are_drawn_too():
-    world = make_world("FrozenLake-v1")
+    world = make_world("Taxi-v4", horizon=10)
     figure = best_team(world, ceiling(world, 2, tolerance=0.05))
     assert figure.axes[0].get_ylabel() == "expected visits"

@@ -92,7 +92,7 @@ def ceiling(
         raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' for this one")
     if method in ("milp", "lp"):
         check_memory(flows, walks)
-    objective = TeamEntropy(walks * (flows.horizon + 1))
+    objective = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
 
     def made(bound: float, is_exact: bool, name: str, value: float, visits: np.ndarray, walked: np.ndarray | None) -> Ceiling:
         bound = value if is_exact else min(bound, _by_counting(flows, objective))

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from farflung.ceilings.flows import Flows
 
 Visits = Float[np.ndarray, " state"]
 _LEAST = 1e-300
+_LEAST_WIDTH = 0.05
 
 
 @runtime_checkable
@@ -40,8 +41,9 @@ class TeamEntropy:
     interpolated between whole numbers, is at the mean of $N_s$.
     """
 
-    def __init__(self, num_samples: int) -> None:
+    def __init__(self, num_samples: int, most_visits: Int[np.ndarray, " state"]) -> None:
         counts = np.arange(num_samples + 1)
+        self.most_visits = most_visits
         self.terms = -counts / num_samples * np.log(np.maximum(counts, 1) / num_samples)
         self.gains = np.diff(self.terms)
         self._counts = counts
@@ -53,7 +55,7 @@ class TeamEntropy:
         return (self._interpolated(visits + width) - self._interpolated(visits - width)) / (2 * width)
 
     def conjugate(self, prices: Visits) -> float:
-        counts = np.searchsorted(-self.gains, -prices)
+        counts = np.minimum(np.searchsorted(-self.gains, -prices), self.most_visits)
         return float(np.sum(self.terms[counts] - prices * counts))
 
     def _interpolated(self, visits: Visits) -> Visits:
@@ -97,7 +99,7 @@ def climb(
     time_limit: float | int,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Climbed:
-    """The best visits that are found, their value, and what no visits exceed.
+    """The best visits that are found, their value, and what no visits exceed. It ends early when it no longer gets anywhere.
 
     Args:
         tolerance: stop when the bound is so close to the value, relative to it or in nats.
@@ -105,10 +107,10 @@ def climb(
         on_progress: told value and bound a few times a second.
     """
     ends_at = time.perf_counter() + time_limit
-    told_at = 0.0
+    told_at, slow_from, slow_bracket = 0.0, 1000, np.inf
     visits, bound, step = num_agents * flows.uniform_visits(), np.inf, 0
     while True:
-        width = max(0.05, 1 / (1 + step / 20))
+        width = max(_LEAST_WIDTH, 1 / (1 + step / 20))
         prices = objective.prices(visits, width)
         earned, own_visits = flows.best_response(prices)
         bound = min(bound, num_agents * earned + objective.conjugate(prices))
@@ -116,8 +118,12 @@ def climb(
         if on_progress is not None and now - told_at > 0.25:
             on_progress(value, bound)
             told_at = now
-        if bound - value <= tolerance * (value if is_relative else 1) or now > ends_at:
+        bracket = bound - value
+        is_stuck = step == slow_from and bracket > 0.9 * slow_bracket
+        if bracket <= tolerance * (value if is_relative else 1) or now > ends_at or is_stuck:
             return Climbed(visits, value, bound)
+        if step == slow_from:
+            slow_from, slow_bracket = 2 * step, bracket
         visits = _towards(objective, visits, num_agents * own_visits, width)
         step += 1
 

@@ -51,12 +51,17 @@ class Flows:
         return np.array(reached)
 
     @cached_property
+    def most_visits(self) -> Int[np.ndarray, " state"]:
+        """How often an agent can visit each state at most; 0 if it is out of reach."""
+        states, distances = reachable_states(self.successors, self.probabilities, self.start)
+        visits = np.zeros(self.num_states, dtype=np.int64)
+        visits[states] = np.maximum(self.horizon + 1 - distances, 0)
+        return visits
+
+    @property
     def is_reachable(self) -> Bool[np.ndarray, " state"]:
         """Which states an agent can visit within the horizon."""
-        states, distances = reachable_states(self.successors, self.probabilities, self.start)
-        reachable = np.zeros(self.num_states, dtype=bool)
-        reachable[states[distances <= self.horizon]] = True
-        return reachable
+        return self.most_visits > 0
 
     def best_response(self, prices: Float[np.ndarray, " state"]) -> tuple[float, Float[np.ndarray, " state"]]:
         """What an agent that is paid a state's price for each visit gets at most, and the visits that get it.

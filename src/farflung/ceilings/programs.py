@@ -49,7 +49,7 @@ class Solved(NamedTuple):
 def num_nonzeros(flows: Flows, num_agents: int) -> int:
     """About how large the program is, without building it."""
     num_moves = int(flows.is_within_reach[:-1].sum()) * flows.num_actions
-    return num_moves * (1 + 2 * flows.successors.shape[2]) + int(flows.is_within_reach.sum()) * num_agents
+    return num_moves * (1 + 2 * flows.successors.shape[2]) + int(flows.most_visits.sum()) * num_agents
 
 
 def check_memory(flows: Flows, num_agents: int) -> None:
@@ -75,7 +75,7 @@ def build(flows: Flows, num_agents: int) -> Program:
     continues = times[arrivals.row] + 1 < flows.horizon
     arrival_nodes = node[times[arrivals.row][continues] + 1, arrivals.col[continues]]
 
-    most_visits = np.minimum(num_agents * reach.sum(axis=0), num_agents * (flows.horizon + 1))
+    most_visits = num_agents * flows.most_visits
     counts = np.concatenate([np.arange(1, most + 1) for most in most_visits])
     num_counts = len(counts)
 
@@ -93,8 +93,9 @@ def build(flows: Flows, num_agents: int) -> Program:
     right_side = np.zeros(shape[0])
     right_side[node[0][reach[0]]] = num_agents * flows.start[reach[0]]
     right_side[num_nodes:] = num_agents * flows.start
-    gains = TeamEntropy(num_agents * (flows.horizon + 1)).gains[counts - 1]
-    upper = np.concatenate([np.full(num_flows, float(num_agents)), np.ones(num_counts)])
+    gains = TeamEntropy(num_agents * (flows.horizon + 1), most_visits).gains[counts - 1]
+    # A flow needs no upper bound of its own, and one would take part in the prices of the states.
+    upper = np.concatenate([np.full(num_flows, np.inf), np.ones(num_counts)])
     costs = np.concatenate([np.zeros(num_flows), -gains])
     return Program(costs, matrix, right_side, upper, times, moves, own_state, targets, num_nodes)
 
