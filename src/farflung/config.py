@@ -241,11 +241,11 @@ class Reproduce:
     schedule: Annotated[str, _one_of((*SCHEDULES, "both"))] = "both"
     """The learning rate: a constant 0.15, as in the paper's code; 0.1 with decay 0.999, as in its text; or both."""
     quick: bool = False
-    """A preview: 2 and 6 agents, 3 seeds, 500 updates, the code's learning rate only."""
+    """A preview: 2 and 6 agents, 3 seeds, 500 updates, 3 datasets, the code's learning rate only."""
 
     def __post_init__(self) -> None:
         if self.quick:
-            for name, value in (("agents", (2, 6)), ("seeds", 3), ("updates", 500), ("schedule", "code")):
+            for name, value in (("agents", (2, 6)), ("seeds", 3), ("updates", 500), ("datasets", 3), ("schedule", "code")):
                 object.__setattr__(self, name, value)
         for name in ("worlds", "agents"):
             values = tuple(getattr(self, name))

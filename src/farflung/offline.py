@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from farflung.environments import TabularMDP
@@ -97,7 +98,7 @@ def goal_success(
 
 def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
     """Every state in which no episode starts."""
-    return jnp.flatnonzero(world.start_distribution == 0).astype(jnp.int32)
+    return jnp.asarray(np.setdiff1d(np.arange(world.num_states), world.start_states), jnp.int32)
 
 
 def _learn(

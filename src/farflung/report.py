@@ -129,7 +129,7 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
 
 def _concentration(findings: Findings, world: str, agents: int) -> Concentrated:
     team, single = (findings.occupancy[Cell(world, agents, kind)].astype(np.float64) for kind in ("team", "single"))
-    config = Concentration(world, agents=agents, draws=300)
+    config = Concentration(world, agents=agents, draws=150)
     return measure_concentration(config, team / team.sum(axis=-1, keepdims=True), single / single.sum(axis=-1, keepdims=True))
 
 

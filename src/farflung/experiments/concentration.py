@@ -95,7 +95,7 @@ def measure_concentration(
         "agent": [agent[None] for team in teams for agent in team],
         "single": list(singles),
     }
-    grid = np.unique(np.geomspace(config.agents, config.most_samples, 16).astype(int) // config.agents * config.agents)
+    grid = np.unique(np.geomspace(config.agents, config.most_samples, 12).astype(int) // config.agents * config.agents)
     epsilons = np.array(config.epsilons)
     probabilities, theorem, needed, num_violations = {}, {}, {}, 0
     for kind, distributions in by_kind.items():
