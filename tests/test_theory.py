@@ -129,6 +129,13 @@ def test_the_frank_wolfe_rate_is_the_theorems():
     assert gap == pytest.approx((0.1 + 0.2 + 0.1 + 0.1) * epsilon, rel=1e-3)
 
 
+def test_a_step_of_the_papers_proof_does_not_hold_as_written():
+    share, num_samples, margin = 0.01, 10, 0.15  # the example of docs/theory.md
+    exact = stats.binom.sf(math.floor(num_samples * (share + margin)), num_samples, share)
+    assert exact == pytest.approx(0.0043, abs=5e-5)
+    assert exact > 2 * math.exp(-num_samples * margin**2 / (2 * share * (1 - share)))
+
+
 def test_certainty_concentrates_at_once():
     assert theory.deviation_probability([1.0, 0.0], 1, 0.1) == 0
     assert theory.samples_needed([1.0, 0.0], 0.1, 0.05) == 1
