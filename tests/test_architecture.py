@@ -47,6 +47,7 @@ ORDER = [
     "experiments.concentration",
     "experiments.frank_wolfe",
     "experiments.claims",
+    "experiments.collecting",
     "experiments.reproduce",
     "figures.paper",
     "figures.concentration",

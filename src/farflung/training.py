@@ -172,20 +172,15 @@ def _advance(
         keys: Array,
         state: Any,
     ) -> tuple[Any, Metrics]:
-        def sample(index: Array, state: Any) -> Trajectories:
-            def sample_one(algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
-                return algorithm.sample(jr.fold_in(key, index), environment, state)
-
-            return jax.vmap(sample_one)(algorithm, keys, state)
-
         def update(index: Array, state: Any) -> Any:
             def learn_one(algorithm: Algorithm, state: Any, trajectories: Trajectories) -> Any:
                 return algorithm.learn(environment, state, trajectories)
 
-            return jax.vmap(learn_one)(algorithm, state, sample(index, state))
+            return jax.vmap(learn_one)(algorithm, state, _sample(environment, algorithm, keys, index, state))
 
         def measured(index: Array, state: Any) -> Metrics:
-            return jax.vmap(measure, (0, 0, None))(state.team, sample(index, state), environment.num_states)
+            batch = _sample(environment, algorithm, keys, index, state)
+            return jax.vmap(measure, (0, 0, None))(state.team, batch, environment.num_states)
 
         def record(row: Array, carry: tuple[Array, Any, Metrics]) -> tuple[Array, Any, Metrics]:
             done, state, table = carry
@@ -201,6 +196,17 @@ def _advance(
 
     mapped = _over_seeds(advance, mesh, num_shared=5)
     return mapped(environment, first, last, recorded, num_records, algorithm, keys, state)
+
+
+# Compiled as a part of what calls it, but traced only once for both callers.
+@jax.jit
+def _sample(
+    environment: TabularMDP, algorithm: Algorithm, keys: Key[Array, " seed"], index: Int[Array, ""], state: Any
+) -> Trajectories:
+    def sample_one(algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
+        return algorithm.sample(jr.fold_in(key, index), environment, state)
+
+    return jax.vmap(sample_one)(algorithm, keys, state)
 
 
 def _over_seeds(function: Any, mesh: Mesh, num_shared: int) -> Any:

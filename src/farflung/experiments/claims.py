@@ -11,6 +11,7 @@ from farflung.ceilings import Ceiling
 from farflung.config import PAPER_WORLDS
 from farflung.statistics import Difference, bootstrap, mean_difference, spread_difference
 
+KINDS = ("team", "single", "random")
 EPSILON, DELTA = 0.1, 0.05
 """How near samples must come to an entropy, and with which probability they may not, in the claims about sample sizes."""
 
@@ -78,7 +79,7 @@ def claims(findings: Findings) -> Iterator[Claim]:
     ) -> Iterator[Claim]:
         for world in findings.worlds:
             for agents in findings.agents:
-                cells = (Cell(world, agents, kind) for kind in ("team", "single", "random"))
+                cells = (Cell(world, agents, kind) for kind in KINDS)
                 yield Claim(statement, where, world, str(agents), decide(*cells), unit)
 
     def final(metric: str, sign: int) -> Callable[[Cell, Cell, Cell], Difference]:
