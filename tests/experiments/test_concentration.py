@@ -20,7 +20,7 @@ def test_deviations_are_those_of_enumeration():
         probability = np.prod([shares[agent, state] for agent, own in enumerate(pairs) for state in own])
         deviation = round(entropy - stats.entropy(np.bincount(np.ravel(pairs), minlength=3)), 6)
         exact[deviation] = exact.get(deviation, 0) + probability
-    drawn = np.round(deviations(np.random.default_rng(0), shares, 4, 200_000), 6)
+    drawn = np.round(deviations(np.random.default_rng(0), shares[None], 4, 200_000)[0], 6)
     for deviation, probability in exact.items():
         assert np.mean(drawn == deviation) == pytest.approx(probability, abs=5e-3)
 
@@ -28,17 +28,19 @@ def test_deviations_are_those_of_enumeration():
 def test_measured_sample_sizes_keep_their_promise():
     generator = np.random.default_rng(0)
     shares = generator.dirichlet(np.ones(20), size=3)
-    number = measured_samples(generator, shares, epsilon=0.1, delta=0.05, num_draws=4000)
-    enough = deviations(generator, shares, int(1.15 * number), 20_000)
-    too_few = deviations(generator, shares, int(0.85 * number), 20_000)
-    assert np.mean(enough > 0.1) < 0.05 < np.mean(too_few > 0.1)
+    teams = np.stack([shares, np.full((3, 20), 0.05)])
+    numbers = measured_samples(generator, teams, epsilon=0.1, delta=0.05, num_draws=4000)
+    for team, number in zip(teams, numbers, strict=True):
+        enough = deviations(generator, team[None], int(1.15 * number), 20_000)
+        too_few = deviations(generator, team[None], int(0.85 * number), 20_000)
+        assert np.mean(enough > 0.1) < 0.05 < np.mean(too_few > 0.1)
 
 
 def test_even_draws_from_specialists_beat_draws_from_their_mixture():
     blocks = np.kron(np.eye(4), np.full((1, 5), 0.2))
     generator = np.random.default_rng(0)
-    specialists = measured_samples(generator, blocks, 0.1, 0.05, 4000)
-    generalist = measured_samples(generator, blocks.mean(axis=0)[None], 0.1, 0.05, 4000)
+    specialists = measured_samples(generator, blocks[None], 0.1, 0.05, 4000)
+    generalist = measured_samples(generator, blocks.mean(axis=0)[None, None], 0.1, 0.05, 4000)
     assert specialists < generalist
 
 

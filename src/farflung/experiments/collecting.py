@@ -60,15 +60,11 @@ def _samples_needed(
     exact = occupancy.astype(np.float64)
     exact /= exact.sum(axis=-1, keepdims=True)
 
-    def needed(distributions: Float[np.ndarray, "agent state"]) -> float:
-        return measured_samples(generator, distributions, EPSILON, DELTA, _DRAWS)
-
-    together = [needed(team) for team in exact]
-    alone = [
-        np.mean([needed(agent[None]) for agent in team]) if len(team) > 1 else of_team
-        for team, of_team in zip(exact, together, strict=True)
-    ]
-    return np.array(together), np.array(alone)
+    together = measured_samples(generator, exact, EPSILON, DELTA, _DRAWS)
+    if exact.shape[1] == 1:
+        return together, together
+    alone = measured_samples(generator, exact.reshape(-1, 1, exact.shape[-1]), EPSILON, DELTA, _DRAWS)
+    return together, alone.reshape(exact.shape[:2]).mean(axis=1)
 
 
 def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -> Float[Array, "seed agent state action"]:

@@ -1,7 +1,7 @@
 """How many samples show a team's entropy: Theorem 4.1 beside what is measured."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from farflung.runs import Run
 KINDS = ("team", "agent", "single")
 """The mixture of the team, sampled evenly from its agents; each of its agents alone; the single agent."""
 
-Distributions = Float[np.ndarray, "agent state"]
+Distributions = Float[np.ndarray, "team agent state"]
 
 
 class Needed(NamedTuple):
@@ -90,73 +90,71 @@ def measure_concentration(
 ) -> Concentrated:
     """The same for state distributions that are known."""
     generator = np.random.default_rng(0)
-    by_kind: dict[str, list[Distributions]] = {
-        "team": list(teams),
-        "agent": [agent[None] for team in teams for agent in team],
-        "single": list(singles),
+    by_kind: dict[str, Distributions] = {
+        "team": teams,
+        "agent": teams.reshape(-1, 1, teams.shape[-1]),
+        "single": singles,
     }
     grid = np.unique(np.geomspace(config.agents, config.most_samples, 12).astype(int) // config.agents * config.agents)
     epsilons = np.array(config.epsilons)
     probabilities, theorem, needed, num_violations = {}, {}, {}, 0
     for kind, distributions in by_kind.items():
+        mixtures = distributions.mean(axis=1)
         found = np.zeros((len(distributions), len(epsilons), len(grid)))
         bound = np.zeros_like(found)
-        for row, own in enumerate(distributions):
-            tell(row, len(distributions), f"sampling: {kind}")
-            for column, number in enumerate(grid):
-                drawn = deviations(generator, own, int(number), config.draws)
-                found[row, :, column] = np.mean(drawn > epsilons[:, None], axis=1)
-                mixture = own.mean(axis=0)
-                bound[row, :, column] = [theory.deviation_probability(mixture, int(number), each) for each in config.epsilons]
+        for column, number in enumerate(grid.tolist()):
+            tell(column, len(grid), f"sampling: {kind}")
+            drawn = deviations(generator, distributions, number, config.draws)
+            found[..., column] = np.mean(drawn[:, None] > epsilons[:, None], axis=-1)
+            bound[..., column] = [
+                [theory.deviation_probability(own, number, each) for each in config.epsilons] for own in mixtures
+            ]
         errors = np.sqrt(np.maximum(found * (1 - found), 1 / config.draws) / config.draws)
         num_violations += int(np.sum(found > bound + 5 * errors))
         probabilities[kind], theorem[kind] = found.mean(axis=0), bound.mean(axis=0)
         tell(1, 1, f"sampling: {kind}")
         needed[kind] = [_needed(generator, distributions, each, config) for each in config.epsilons]
-    entropies = {kind: float(np.mean([stats.entropy(own.mean(axis=0)) for own in each])) for kind, each in by_kind.items()}
+    entropies = {kind: float(np.mean(stats.entropy(each.mean(axis=1), axis=-1))) for kind, each in by_kind.items()}
     return Concentrated(config, entropies, grid, probabilities, theorem, needed, teams[0].mean(axis=0), num_violations)
 
 
 def deviations(
     generator: np.random.Generator, distributions: Distributions, num_samples: int, num_draws: int
-) -> Float[np.ndarray, " draw"]:
-    r"""$\mathcal{H}(d) - \mathcal{H}(d_n)$ over many draws of n samples, as many from each agent."""
-    each = max(1, num_samples // len(distributions))
-    counts = np.sum([generator.multinomial(each, own, size=num_draws) for own in distributions], axis=0)
-    return np.asarray(stats.entropy(distributions.mean(axis=0)) - _entropies(counts, each * len(distributions)))
+) -> Float[np.ndarray, "team draw"]:
+    r"""$\mathcal{H}(d) - \mathcal{H}(d_n)$ over many draws of n samples, as many from each agent of a team."""
+    num_teams, num_agents, _ = distributions.shape
+    each = max(1, num_samples // num_agents)
+    counts = generator.multinomial(each, distributions, size=(num_draws, num_teams, num_agents)).sum(axis=2)
+    shares = np.arange(each * num_agents + 1) / (each * num_agents)
+    terms = -shares * np.log(np.maximum(shares, shares[1]))
+    return np.asarray(stats.entropy(distributions.mean(axis=1), axis=-1)[:, None] - terms[counts].sum(axis=-1).T)
 
 
 def measured_samples(
     generator: np.random.Generator, distributions: Distributions, epsilon: float, delta: float, num_draws: int
-) -> float:
-    """How many samples it takes in fact: the number is doubled until it is enough, and then interpolated."""
-    entropy = float(stats.entropy(distributions.mean(axis=0)))
-    before = (1.0, entropy)
+) -> Float[np.ndarray, " team"]:
+    """How many samples each team takes in fact: the number is doubled until it is enough for all, and then interpolated."""
+    entropies = stats.entropy(distributions.mean(axis=1), axis=-1)
+    num_agents = distributions.shape[1]
     # By the bias alone, (S - 1) / 2n, twice as many would be needed.
-    number = len(distributions) * max(1, int(math.exp(entropy) / (4 * epsilon)) // len(distributions))
-    while True:
-        lacking = float(np.quantile(deviations(generator, distributions, number, num_draws), 1 - delta))
-        if lacking <= epsilon:
-            break
-        before, number = (float(number), lacking), 2 * number
-    if before[1] <= epsilon:
-        return before[0]
-    share = math.log(before[1] / epsilon) / math.log(before[1] / max(lacking, 1e-3 * epsilon))
-    return before[0] * (number / before[0]) ** share
+    number = num_agents * max(1, int(math.exp(entropies.min()) / (4 * epsilon)) // num_agents)
+    numbers, lacking = [1.0], [np.maximum(entropies, epsilon)]
+    while (lacking[-1] > epsilon).any() or len(numbers) < 2:
+        drawn = np.quantile(deviations(generator, distributions, number, num_draws), 1 - delta, axis=-1)
+        numbers.append(float(number))
+        lacking.append(np.clip(drawn, 1e-3 * epsilon, lacking[-1]))
+        number *= 2
+    # Both fall or rise together, so that a straight line between their logarithms is a good guess.
+    falling = np.log(np.array(lacking))[::-1]
+    grid = np.log(np.array(numbers))[::-1]
+    return np.array([np.exp(np.interp(math.log(epsilon), column, grid)) for column in falling.T])
 
 
-def _needed(generator: np.random.Generator, by_seed: Sequence[Distributions], epsilon: float, config: Concentration) -> Needed:
-    mixtures = [own.mean(axis=0) for own in by_seed]
-    measured = [measured_samples(generator, own, epsilon, config.delta, config.draws) for own in by_seed]
-    sharper = theory.sharper_samples_needed(len(mixtures[0]), epsilon, config.delta)
-    theorem = [theory.samples_needed(mixture, epsilon, config.delta) for mixture in mixtures]
+def _needed(generator: np.random.Generator, distributions: Distributions, epsilon: float, config: Concentration) -> Needed:
+    measured = measured_samples(generator, distributions, epsilon, config.delta, config.draws)
+    sharper = theory.sharper_samples_needed(distributions.shape[-1], epsilon, config.delta)
+    theorem = [theory.samples_needed(mixture, epsilon, config.delta) for mixture in distributions.mean(axis=1)]
     return Needed(float(np.mean(measured)), float(sharper), float(np.mean(theorem)))
-
-
-def _entropies(counts: Int[np.ndarray, "draw state"], num_samples: int) -> Float[np.ndarray, " draw"]:
-    shares = np.arange(num_samples + 1) / num_samples
-    terms = -shares * np.log(np.maximum(shares, 1 / num_samples))
-    return np.asarray(terms[counts].sum(axis=1))
 
 
 def _distributions(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
