@@ -57,6 +57,7 @@ ORDER = [
     "experiments",
     "commands",
     "commands.terminal",
+    "commands.drawing",
     "commands.explore",
     "commands.ceiling",
     "commands.concentration",

@@ -1,40 +1,45 @@
 """A reproduction as one self-contained HTML page, with its figures and numbers as files beside it."""
 
 import csv
+import dataclasses
 import io
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from matplotlib.figure import Figure
 
 from farflung.config import Concentration
 from farflung.experiments.claims import Cell, Claim, Findings, claims
-from farflung.experiments.concentration import Concentrated, measure_concentration
+from farflung.experiments.concentration import measure_concentration
 from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
 from farflung.figures.concentration import concentrated
 from farflung.files import save_figure, write_atomically
 from farflung.offline import goals_of
 from farflung.page import Picture, count_verdicts, page
+from farflung.runs import Run
 
 
-def write_report(reproduction: Reproduction, out: Path, began: float) -> dict[str, Any]:
+def write_report(reproduction: Reproduction, out: Path, began: float, executor: Executor | None = None) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary.
 
     Args:
         began: when the work behind it began, by `time.perf_counter()`.
+        executor: draws the figures side by side; without one they are drawn one after the other.
     """
     by_schedule = {schedule: list(claims(findings)) for schedule, findings in reproduction.findings.items()}
     tables = _tables(reproduction, by_schedule)
     try:
-        pictures = _save_figures(reproduction, out / "figures")
+        pictures = _save_figures(reproduction, out / "figures", executor)
         (out / "data").mkdir(exist_ok=True)
         for name, rows in tables.items():
             write_atomically(out / "data" / f"{name}.csv", _csv(rows))
@@ -56,7 +61,8 @@ def write_report(reproduction: Reproduction, out: Path, began: float) -> dict[st
 def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[], Figure]]]:
     """Name, title, caption and maker of each figure, in the paper's order."""
     schedule = reproduction.config.schedules[0]
-    runs, findings = reproduction.runs[schedule], reproduction.findings[schedule]
+    runs = {cell: _on_host(run) for cell, run in reproduction.runs[schedule].items()}
+    findings = reproduction.findings[schedule]
     worlds = {cell.world: run.world for cell, run in runs.items()}
     goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
     agents = findings.agents
@@ -65,29 +71,29 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
     sampled = next((name for name in reversed(worlds) if name.endswith("-det")), next(iter(worlds)))
     seeds = f"Mean and 95% confidence interval (Student's t) over {reproduction.config.seeds} seeds."
     typical = "The seed with the median final entropy is shown."
-    figures = {
+    figures: dict[str, tuple[str, str, Callable[[], Figure]]] = {
         "worlds": (
             "The worlds",
             "The paper's two maps. In the -stoc versions another action is taken than the chosen one with probability 0.2.",
-            lambda: paper.worlds_drawn(worlds),
+            partial(paper.worlds_drawn, worlds),
         ),
         "learning-curves": (
             f"Entropy and support while learning, {' and '.join(map(str, ends))} agents (Figure 1)",
             "Solid: parallel agents. Dashed: one policy that plays as many trajectories. Dotted: what no policies exceed, "
             f"exact in the -det worlds. {seeds}",
-            lambda: paper.learning_curves(runs, findings, ends),
+            partial(paper.learning_curves, runs, findings, ends),
         ),
         "dataset-entropy": (
             "Entropy of the collected datasets (Figure 2)",
             "One trajectory per agent from the trained policies. Points are datasets, "
             f"{reproduction.config.datasets} for each seed. {seeds}",
-            lambda: paper.dataset_entropies(findings),
+            partial(paper.dataset_entropies, findings),
         ),
         "offline-success": (
             "Offline RL: success for each goal (Figure 3)",
             f"Tabular Q-learning on the datasets of {most} trajectories, relabelled for each goal in turn; mean over seeds "
             "and datasets.",
-            lambda: paper.goal_success_sorted(findings, most),
+            partial(paper.goal_success_sorted, findings, most),
         ),
         "entropy-variance": (
             "Entropy and variance of a Bernoulli variable (Figure 4)",
@@ -97,17 +103,17 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         "learning-curves-all": (
             f"Entropy and support while learning, {', '.join(map(str, agents))} agents (Figure 7)",
             f"As Figure 1, with all team sizes. {seeds}",
-            lambda: paper.learning_curves(runs, findings, agents),
+            partial(paper.learning_curves, runs, findings, agents),
         ),
         "occupancy": (
             "Where the agents go (Figure 8)",
             f"The exact distribution of the visited states under the trained policies. {typical}",
-            lambda: paper.occupancies(runs, findings, most),
+            partial(paper.occupancies, runs, findings, most),
         ),
         "goal-reachability": (
             "Offline RL: which goals are reached (Figure 9)",
             f"The success rates of Figure 3 on the map. Datasets of {most} trajectories; mean over seeds and datasets.",
-            lambda: paper.goal_success_maps(findings, worlds, goals, most),
+            partial(paper.goal_success_maps, findings, worlds, goals, most),
         ),
     }
     for world in [name for name in worlds if name.endswith("-det")] or list(worlds)[:1]:
@@ -120,33 +126,47 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
         f"How many samples show the entropy, {sampled} (Theorem 4.1)",
         f"Samples from the state distributions of {most} trained agents, of each of them, and of the single agent; mean over "
         "seeds.",
-        lambda: concentrated(_concentration(findings, sampled, most)),
+        partial(_concentration, findings, sampled, most),
     )
     if len(agents) < 3:
         del figures["learning-curves-all"]
     return figures
 
 
-def _concentration(findings: Findings, world: str, agents: int) -> Concentrated:
+def _concentration(findings: Findings, world: str, agents: int) -> Figure:
     team, single = (findings.occupancy[Cell(world, agents, kind)].astype(np.float64) for kind in ("team", "single"))
     config = Concentration(world, agents=agents, draws=150)
-    return measure_concentration(config, team / team.sum(axis=-1, keepdims=True), single / single.sum(axis=-1, keepdims=True))
+    shares = (each / each.sum(axis=-1, keepdims=True) for each in (team, single))
+    return concentrated(measure_concentration(config, *shares))
 
 
-def _save_figures(reproduction: Reproduction, folder: Path) -> list[Picture]:
+def _save_figures(reproduction: Reproduction, folder: Path, executor: Executor | None) -> list[Picture]:
     """Saves each figure as PNG and SVG and returns name, title, caption and SVG; the folder is replaced as a whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     pictures = []
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".figures-", ignore_cleanup_errors=True) as staging:
         fresh = Path(staging) / "figures"
         fresh.mkdir()
-        for name, (title, caption, make) in _figures(reproduction).items():
-            save_figure(make(), fresh / name)
+        figures = _figures(reproduction)
+        jobs = [make for *_, make in figures.values()], [fresh / name for name in figures]
+        for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
+            pass
+        for name, (title, caption, _) in figures.items():
             pictures.append(Picture(name, title, caption, (fresh / f"{name}.svg").read_bytes()))
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)
     return pictures
+
+
+def _draw(make: Callable[[], Figure], path: Path) -> None:
+    save_figure(make(), path)
+
+
+def _on_host(run: Run) -> Run:
+    """The same without arrays that live on a device, so that another process can draw it."""
+    team, world = jax.tree.map(np.asarray, (run.team, run.world))
+    return dataclasses.replace(run, team=team, world=world)
 
 
 def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim]]) -> dict[str, list[Sequence[object]]]:

@@ -2,14 +2,18 @@ import csv
 import json
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from html.parser import HTMLParser
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 from farflung import Reproduce, load_run, reproduce
 from farflung.cli import main
+from farflung.commands import drawing
 from farflung.experiments.claims import Cell, claims
 from farflung.report import write_report
 
@@ -61,6 +65,13 @@ def test_findings_have_a_value_per_seed_and_goal(found):
         assert findings.success[cell].shape == (2, 42)
         assert ((findings.success[cell] >= 0) & (findings.success[cell] <= 1)).all()
     assert set(findings.untrained_success) == {"room-det", "maze-stoc"}
+
+
+def test_other_processes_draw_the_same_figures(found, page, tmp_path):
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=drawing._prepare) as pool:
+        write_report(found, tmp_path, began=0.0, executor=pool)
+    for path in (page.parent / "figures").glob("*.png"):
+        np.testing.assert_array_equal(imread(tmp_path / "figures" / path.name), imread(path))
 
 
 def test_every_part_knows_its_ceiling(found, page):

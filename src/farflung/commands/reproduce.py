@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from farflung.commands import terminal
+from farflung.commands.drawing import drawing_processes
 from farflung.commands.terminal import Output, progress_bar
 from farflung.config import Reproduce
 
@@ -45,14 +46,14 @@ def reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
         out = output.out or Path("reproduction-preview" if config.quick else "reproduction")
         notes: list[str] = []
         try:
-            with progress_bar(output.quiet) as show:
+            with drawing_processes() as executor, progress_bar(output.quiet) as show:
 
                 def on_progress(status: "SuiteStatus") -> None:
                     show("the paper", status.steps, status.num_steps, status.what)
 
                 found = rerun(config, out, force=output.force, on_progress=on_progress, on_note=notes.append)
                 show("the paper", 1, 1, "figures and page")
-                summary = write_report(found, out, began)
+                summary = write_report(found, out, began, executor)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
         finally:

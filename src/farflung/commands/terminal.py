@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,13 @@ class Output:
 
 
 def use_all_cores() -> None:
-    """Makes each CPU core a JAX device, unless the user has said how many there should be."""
+    """Makes each CPU core a JAX device, unless the user has said how many there should be, and wakes up the devices."""
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         jax.config.update("jax_num_cpu_devices", cores)
+    threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds, in which more can be imported
 
 
 @contextlib.contextmanager
