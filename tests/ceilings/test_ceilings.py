@@ -206,9 +206,20 @@ def test_bad_questions_are_refused(settings, message):
 
 def test_a_program_that_does_not_fit_is_not_built(monkeypatch):
     monkeypatch.setattr("farflung.ceilings.build", None)
-    monkeypatch.setattr(programs.os, "sysconf", lambda name: 10)
+    monkeypatch.setattr(programs, "_free_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"GiB are free: choose the method 'frank-wolfe'"):
         ceiling(make_world("maze-stoc"), 6, method="lp")
+
+
+def test_what_memory_is_left_is_known_on_this_machine():
+    assert 0 < programs._free_memory() < 2**50
+
+
+def test_the_size_is_estimated_well_before_anything_is_built():
+    for name in ("room-det", "maze-stoc"):
+        flows = flows_of(make_world(name))
+        built = programs.build(flows, 4).matrix.nnz
+        assert built <= programs.num_nonzeros(flows, 4) <= 2.5 * built
 
 
 def test_a_world_without_a_table_is_refused():

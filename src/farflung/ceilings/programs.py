@@ -1,6 +1,8 @@
 """The ceiling as a linear program and, where nothing is random, as an integer program, solved by HiGHS."""
 
+import contextlib
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -47,19 +49,31 @@ class Solved(NamedTuple):
 
 
 def num_nonzeros(flows: Flows, num_agents: int) -> int:
-    """About how large the program is, without building it."""
-    num_moves = int(flows.is_within_reach[:-1].sum()) * flows.num_actions
+    """About how large the program is at most, without building it."""
+    num_moves = int(np.maximum(flows.most_visits - 1, 0).sum()) * flows.num_actions
     return num_moves * (1 + 2 * flows.successors.shape[2]) + int(flows.most_visits.sum()) * num_agents
 
 
 def check_memory(flows: Flows, num_agents: int) -> None:
     needed = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    free = _free_memory()
     if needed > free:
         raise ValueError(
             f"the program would take about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: "
             "choose the method 'frank-wolfe', which needs no more memory than the world"
         )
+
+
+def _free_memory() -> float:
+    """In bytes: what the machine has left, or the container if it may use less; infinite where neither tells."""
+    free = float("inf")
+    with contextlib.suppress(ValueError, OSError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    with contextlib.suppress(ValueError, OSError):
+        group = Path("/sys/fs/cgroup")
+        most, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        free = min(free, most - used)
+    return free
 
 
 def build(flows: Flows, num_agents: int) -> Program:
@@ -76,7 +90,8 @@ def build(flows: Flows, num_agents: int) -> Program:
     arrival_nodes = node[times[arrivals.row][continues] + 1, arrivals.col[continues]]
 
     most_visits = num_agents * flows.most_visits
-    counts = np.concatenate([np.arange(1, most + 1) for most in most_visits])
+    ends = np.cumsum(most_visits)
+    counts = np.arange(1, ends[-1] + 1) - np.repeat(ends - most_visits, most_visits)
     num_counts = len(counts)
 
     rows = (
