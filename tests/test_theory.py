@@ -68,8 +68,10 @@ def test_sample_sizes_are_the_probabilities_solved_for_n(shares, epsilon, delta)
         assert theory.deviation_probability(shares, needed - 2, epsilon) > delta
     sharper = theory.sharper_samples_needed(len(shares), epsilon, delta)
     assert theory.sharper_deviation_probability(len(shares), sharper, epsilon) <= delta
-    if sharper > 2:
+    if sharper > 1:
         assert theory.sharper_deviation_probability(len(shares), sharper - 1, epsilon) > delta
+    for more in (1, 2, 5, 100):
+        assert theory.sharper_deviation_probability(len(shares), sharper + more, epsilon) <= delta
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 6])

@@ -173,6 +173,18 @@ class FrankWolfeRun:
             whole_number("a number of agents or iterations", number)
         check_name("plan", self.plan, PLANS)
         check_positive("tolerance", self.tolerance)
+        object.__setattr__(self, "seed", whole_seeds([self.seed])[0])
+        for name in ("step_size", "compare_step"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"{name} is a share above 0 and at most 1, not {share}")
+        for name in ("smoothing", "density_tolerance", "planning_tolerance"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if self.smoothing == 0 and (self.density_tolerance > 0 or self.planning_tolerance > 0):
+            raise ValueError("sampled oracles need a smoothing above 0, say 0.001")
+        if len(set(self.compare)) < len(self.compare):
+            raise ValueError("the team sizes to compare must differ from one another")
         if self.theorem is not None:
             check_positive("theorem", self.theorem)
             if self.smoothing == 0:

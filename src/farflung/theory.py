@@ -97,16 +97,18 @@ def sharper_samples_needed(num_states: int, epsilon: float, delta: float) -> int
     """The smallest n from which on `sharper_deviation_probability` stays at or below δ."""
     check_positive("epsilon", epsilon)
     check_probability("delta", delta)
-    high = 2
+    high = 4  # from here on it falls
     while sharper_deviation_probability(num_states, high, epsilon) > delta:
         high *= 2
-    low = high // 2
+    low = high // 2 if high > 4 else 3
     while low + 1 < high:
         middle = (low + high) // 2
         if sharper_deviation_probability(num_states, middle, epsilon) > delta:
             low = middle
         else:
             high = middle
+    while high > 1 and sharper_deviation_probability(num_states, high - 1, epsilon) <= delta:
+        high -= 1
     return high
 
 

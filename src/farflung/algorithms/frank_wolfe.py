@@ -1,6 +1,7 @@
 """Parallel Frank-Wolfe: Algorithm 2 of the paper, for the entropy that infinitely many samples show."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,6 +21,7 @@ from farflung.tables import count_by_index
 
 _ITERATIONS_PER_CHUNK = 250
 _BISECTIONS = 20
+_MOST_STATES = 100_000_000
 _LEAST = 1e-12
 
 
@@ -53,10 +55,23 @@ class Found(NamedTuple):
         r"""The state distribution of the team, $d_{\pi_{mix}}$."""
         return jnp.mean(self.mixtures.occupancies, axis=0)
 
+    smoothing: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        """The smoothed entropy of the mixture."""
+        shares = np.asarray(self.mixture, np.float64) + self.smoothing
+        return float(-np.sum(shares * np.log(np.maximum(shares, _LEAST))))
+
     @property
     def bound(self) -> float:
         """What no policies' smoothed entropy exceeds, from the best of the certificates."""
         return float(np.min(self.entropies + self.gaps))
+
+    @property
+    def gap(self) -> float:
+        """How far the mixture is from the best possible, at most."""
+        return self.bound - self.objective
 
     @property
     def team(self) -> TabularSoftmax:
@@ -102,6 +117,17 @@ class FrankWolfe(eqx.Module):
                 raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
         if self.smoothing == 0 and (self.density_tolerance > 0 or self.planning_tolerance > 0):
             raise ValueError("sampled oracles need a smoothing above 0: the entropy's gradient has no bound without")
+
+    def check_samples(self, world: TabularMDP) -> None:
+        """Raises ValueError if an estimate would take more trajectories than fit into memory."""
+        if self.density_tolerance == 0:
+            return
+        needed = theory.density_samples(world.num_states, self.density_tolerance)
+        if needed * self.num_agents * (world.horizon + 1) > _MOST_STATES:
+            raise ValueError(
+                f"a density tolerance of {self.density_tolerance:g} takes {needed:,} trajectories for each agent and "
+                "iteration, which is too many: give a larger one, say 0.01"
+            )
 
     def init(self, world: TabularMDP) -> Mixtures:
         """Every mixture is the policy that acts uniformly at random."""
@@ -198,26 +224,29 @@ def best_response(
 def solve(
     algorithm: FrankWolfe, world: TabularMDP, *, num_iterations: int = 20_000, tolerance: float = 1e-3, seed: int = 0
 ) -> Iterator[Found]:
-    """Iterates until the gap is below the tolerance, in nats, and yields where it stands a few times a second.
+    """Iterates until the mixture's gap is below the tolerance, in nats, and yields where it stands a few times a second.
 
     >>> from farflung import make_world
     >>> *_, found = solve(FrankWolfe(num_agents=2), make_world("maze-stoc"), tolerance=0.01)
-    >>> bool(found.gaps[-1] < 0.01), found.team.logits.shape
+    >>> found.gap < 0.01, found.team.logits.shape
     (True, (2, 10, 43, 4))
     """
     whole_number("num_iterations", num_iterations)
+    algorithm.check_samples(world)
     is_reachable = jnp.asarray(flows_of(world).is_reachable)
     mixtures, key = algorithm.init(world), jr.key(seed, impl="threefry2x32")
     entropies, gaps = np.zeros(0), np.zeros(0)
     while len(gaps) < num_iterations:
         first = len(gaps)
-        mixtures, *recorded = _advance(algorithm, world, is_reachable, key, jnp.int32(first), mixtures)
+        window = jnp.int32(first), jnp.int32(num_iterations)
+        mixtures, *recorded = _advance(algorithm, world, is_reachable, key, *window, mixtures)
         lasting = min(_ITERATIONS_PER_CHUNK, num_iterations - first)
         entropies, gaps = (
             np.append(old, np.asarray(new)[:lasting]) for old, new in zip((entropies, gaps), recorded, strict=True)
         )
-        yield Found(entropies, gaps, mixtures)
-        if gaps[first:].min() < tolerance:
+        found = Found(entropies, gaps, mixtures, algorithm.smoothing)
+        yield found
+        if found.gap < tolerance:
             return
 
 
@@ -228,11 +257,12 @@ def _advance(
     is_reachable: Bool[Array, " state"],
     key: PRNGKeyArray,
     first: Int[Array, ""],
+    num_iterations: Int[Array, ""],
     mixtures: Mixtures,
 ) -> tuple[Mixtures, Float[Array, " iteration"], Float[Array, " iteration"]]:
     def iterate(mixtures: Mixtures, index: Int[Array, ""]) -> tuple[Mixtures, tuple[Array, Array]]:
-        mixtures, entropy, gap = algorithm.iterate(jr.fold_in(key, index), world, is_reachable, mixtures)
-        return mixtures, (entropy, gap)
+        updated, entropy, gap = algorithm.iterate(jr.fold_in(key, index), world, is_reachable, mixtures)
+        return jax.tree.map(partial(jnp.where, index < num_iterations), updated, mixtures), (entropy, gap)
 
     mixtures, (entropies, gaps) = jax.lax.scan(iterate, mixtures, first + jnp.arange(_ITERATIONS_PER_CHUNK))
     return mixtures, entropies, gaps

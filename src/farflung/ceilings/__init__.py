@@ -37,7 +37,7 @@ class Ceiling:
     normalized_bound: float
     """In units of the log of the number of states."""
     exact: bool
-    """Whether a team reaches the bound."""
+    """Whether a team reaches the bound, to within the solver's tolerance of a millionth of a nat."""
     method: str
     """milp, lp, frank-wolfe, or counting where the time allowed nothing else."""
     value: float
@@ -101,6 +101,7 @@ def ceiling(
 
     if method == "auto" and _SECONDS_PER_FLOW * flows.horizon * flows.successors.size > time_limit:
         return made(np.inf, False, "counting", -np.inf, np.full(flows.num_states, np.nan), None)
+    proven = np.inf
     is_small = num_nonzeros(flows, walks) <= _MOST_NONZEROS
     if method == "milp" or (method == "auto" and is_small and flows.is_deterministic):
         program = build(flows, walks)
@@ -109,6 +110,7 @@ def ceiling(
             visits = visits_of(program, flows, solved.flow, walks)
             walked = trajectories_of(program, flows, solved.flow, walks)
             return made(solved.bound, solved.is_optimal, "milp", objective.value(visits), visits, walked)
+        proven = solved.bound
         if method == "milp" and np.isfinite(solved.bound):
             return made(solved.bound, False, "milp", -np.inf, np.full(flows.num_states, np.nan), None)
     elif method == "lp" or (method == "auto" and is_small):
@@ -121,8 +123,9 @@ def ceiling(
             return made(bound, False, "lp", objective.value(visits), visits, None)
     if method in ("lp", "milp"):
         raise ValueError(f"nothing was proven in {time_limit:g} seconds: allow more, or choose the method 'frank-wolfe'")
-    climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=time_limit, on_progress=on_progress)
-    return made(climbed.bound, False, "frank-wolfe", climbed.value, climbed.visits, None)
+    left = max(0.0, time_limit - (time.perf_counter() - began))
+    climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=left, on_progress=on_progress)
+    return made(min(climbed.bound, proven), False, "frank-wolfe", climbed.value, climbed.visits, None)
 
 
 def infinite_trials_optimum(
@@ -140,6 +143,8 @@ def infinite_trials_optimum(
         tolerance: in nats.
     """
     began = time.perf_counter()
+    for name, number in (("time_limit", time_limit), ("tolerance", tolerance)):
+        check_positive(name, number)
     flows = flows_of(_table_of(world))
     objective = MixtureEntropy(flows.horizon + 1, flows.is_reachable)
     climbed = climb(flows, objective, 1, tolerance=tolerance, is_relative=False, time_limit=time_limit, on_progress=on_progress)

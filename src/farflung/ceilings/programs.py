@@ -1,7 +1,6 @@
 """The ceiling as a linear program and, where nothing is random, as an integer program, solved by HiGHS."""
 
 import contextlib
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,15 +64,11 @@ def check_memory(flows: Flows, num_agents: int) -> None:
 
 
 def _free_memory() -> float:
-    """In bytes: what the machine has left, or the container if it may use less; infinite where neither tells."""
-    free = float("inf")
-    with contextlib.suppress(ValueError, OSError):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    with contextlib.suppress(ValueError, OSError):
-        group = Path("/sys/fs/cgroup")
-        most, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
-        free = min(free, most - used)
-    return free
+    """What the machine has left, in bytes; infinite where it doesn't tell."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
 
 
 def build(flows: Flows, num_agents: int) -> Program:

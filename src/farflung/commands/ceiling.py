@@ -36,9 +36,12 @@ def ceiling(config: CeilingQuestion, output: CeilingOutput) -> Callable[[], int]
         from farflung.ceilings import ceiling as bound_team
         from farflung.ceilings import infinite_trials_optimum
         from farflung.environments import make_world
-        from farflung.files import to_json
+        from farflung.files import open_results, to_json
 
         world = make_world(config.world, horizon=config.horizon, slip=config.slip)
+        if output.out is not None:  # better before the work than after
+            with open_results(output.out, "ceiling", dataclasses.asdict(config), force=output.force):
+                pass
         began = time.perf_counter()
         with progress_bar(output.quiet) as show:
 
@@ -55,7 +58,8 @@ def ceiling(config: CeilingQuestion, output: CeilingOutput) -> Callable[[], int]
                 tolerance=config.tolerance,
                 on_progress=on_progress,
             )
-            unlimited = infinite_trials_optimum(world, time_limit=config.time_limit, on_progress=on_progress)
+            left = max(1.0, config.time_limit - (time.perf_counter() - began))
+            unlimited = infinite_trials_optimum(world, time_limit=left, on_progress=on_progress)
             show(config.world, 1, 1, f"at most {found.bound:.4f} nats")
         summary: dict[str, Any] = {
             "farflung": version("farflung"),

@@ -71,8 +71,8 @@ def _summary(convergence: "Convergence") -> dict[str, Any]:
         "step_size": convergence.algorithm.step_size,
         "iterations": len(found.gaps),
         "entropy": float(shannon(found.mixture)),
-        "objective": float(found.entropies[-1]),
-        "gap": float(found.gaps.min()),
+        "objective": found.objective,
+        "gap": found.gap,
         "bound": found.bound,
         "theorem_iterations": convergence.theorem_iterations,
         "comparison": {
@@ -98,7 +98,7 @@ def _print(convergence: "Convergence", summary: dict[str, Any], out: Path) -> No
     smoothed = f"a smoothed entropy ({summary['objective']:.4f} here) of " if config.smoothing else ""
     console.print(
         f"{config.world}, {config.agents} agents: entropy {summary['entropy']:.4f} nats after {summary['iterations']:,} "
-        f"iterations; no policies have more than {smoothed}{summary['bound']:.4f} (smallest gap {summary['gap']:.1e})",
+        f"iterations; no policies have more than {smoothed}{summary['bound']:.4f} (gap {summary['gap']:.1e})",
         highlight=False,
     )
     if summary["gap"] >= config.tolerance:

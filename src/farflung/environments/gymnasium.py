@@ -24,7 +24,10 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     core: Any = environment.unwrapped
     name = environment.spec.id if environment.spec else type(core).__name__
     if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
-        raise ValueError(f"{name} carries no transition table P, so its states cannot be listed")
+        raise ValueError(
+            f"{name} carries no transition table P, so its states cannot be listed: divide its states into bins and make a "
+            "world of them with tabular_mdp, in Python"
+        )
     if horizon is None and environment.spec is not None:
         horizon = environment.spec.max_episode_steps
     num_states, num_actions = len(core.P), len(core.P[0])

@@ -82,6 +82,8 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
         objective = theory.SmoothedEntropy(config.smoothing)
         sizes = (world.num_states, config.agents, config.theorem, objective)
         step_size, num_iterations = theory.frank_wolfe_step_size(*sizes), theory.frank_wolfe_iterations(*sizes)
+        if step_size > 1:
+            raise ValueError(f"the theorem's step size is {step_size:.3g}, above 1: give a smaller error, smoothing or team")
     algorithm = FrankWolfe(
         num_agents=config.agents,
         step_size=step_size,
@@ -90,6 +92,7 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
         density_tolerance=config.density_tolerance,
         planning_tolerance=config.planning_tolerance,
     )
+    algorithm.check_samples(world)
     tell(0, num_iterations, "compiling")
     for found in solve(algorithm, world, num_iterations=num_iterations, tolerance=config.tolerance, seed=config.seed):
         tell(len(found.gaps), num_iterations, f"entropy {found.entropies[-1]:.4f}, gap {found.gaps[-1]:.1e} nats")

@@ -16,21 +16,22 @@ _MOST_WALKS_SHOWN = 12
 
 def best_team(world: TabularMDP, ceiling: Ceiling) -> Figure:
     """How often the best team that was found visits each state, and its agents' walks where nothing is random."""
+    visits = np.nan_to_num(ceiling.visits)
     with mpl.rc_context(STYLE):
         kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
         title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
         if world.positions is None:
             figure = Figure(figsize=(8, 3.4), layout="constrained")
             axis = figure.subplots()
-            axis.bar(np.arange(1, world.num_states + 1), np.sort(ceiling.visits)[::-1], width=1, color=BLUE)
+            axis.bar(np.arange(1, world.num_states + 1), np.sort(visits)[::-1], width=1, color=BLUE)
             axis.set(xlabel="states, most visited first", ylabel="expected visits")
             axis.set_title(title, fontsize=9)
             return figure
         size = (8, 4.2) if is_wide(world) else (6.4, 6)
         figure = Figure(figsize=size, layout="constrained")
         axis = figure.subplots()
-        norm = Normalize(0, max(1.0, float(np.nanmax(ceiling.visits))))
-        image = draw_on_map(axis, world, ceiling.visits, norm)
+        norm = Normalize(0, max(1.0, float(visits.max())))
+        image = draw_on_map(axis, world, visits, norm)
         if ceiling.trajectories is not None:
             _draw_walks(axis, world, ceiling.trajectories)
         figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")
