@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from farflung.ceilings import Ceiling
     from farflung.environments import TabularMDP
 
+_SECONDS_FOR_INFINITE_TRIALS = 8.0
+
 
 @dataclass(frozen=True)
 class CeilingOutput(Output):
@@ -58,7 +60,7 @@ def ceiling(config: CeilingQuestion, output: CeilingOutput) -> Callable[[], int]
                 tolerance=config.tolerance,
                 on_progress=on_progress,
             )
-            left = max(1.0, config.time_limit - (time.perf_counter() - began))
+            left = min(_SECONDS_FOR_INFINITE_TRIALS, max(1.0, config.time_limit - (time.perf_counter() - began)))
             unlimited = infinite_trials_optimum(world, time_limit=left, on_progress=on_progress)
             show(config.world, 1, 1, f"at most {found.bound:.4f} nats")
         summary: dict[str, Any] = {
