@@ -57,6 +57,22 @@ def check_probability(name: str, value: Any) -> None:
         raise ValueError(f"{name} must lie between 0 and 1, not {value}")
 
 
+def check_frank_wolfe(config: Any) -> None:
+    """Checks the settings of Parallel Frank-Wolfe that its class and its command share."""
+    if config.step_size is not None:
+        check_share("step_size", config.step_size)
+    for name in ("smoothing", "density_tolerance", "planning_tolerance"):
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(config, name)}")
+    if config.smoothing == 0 and (config.density_tolerance > 0 or config.planning_tolerance > 0):
+        raise ValueError("sampled oracles need a smoothing above 0, say 0.001: the entropy's gradient has no bound without")
+
+
+def check_share(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < float(value) <= 1):
+        raise ValueError(f"{name} is a share above 0 and at most 1, not {value}")
+
+
 def check_slip(slip: Any) -> None:
     if not (isinstance(slip, numbers.Real) and 0 <= float(slip) <= 1):
         raise ValueError(f"slip is a probability between 0 and 1, not {slip}")

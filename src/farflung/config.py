@@ -9,10 +9,12 @@ from typing import Annotated
 import tyro
 
 from farflung.checks import (
+    check_frank_wolfe,
     check_learning_rate,
     check_name,
     check_positive,
     check_probability,
+    check_share,
     check_team_in_world,
     unknown_name,
     whole_number,
@@ -174,15 +176,8 @@ class FrankWolfeRun:
         check_name("plan", self.plan, PLANS)
         check_positive("tolerance", self.tolerance)
         object.__setattr__(self, "seed", whole_seeds([self.seed])[0])
-        for name in ("step_size", "compare_step"):
-            share = getattr(self, name)
-            if share is not None and not 0 < share <= 1:
-                raise ValueError(f"{name} is a share above 0 and at most 1, not {share}")
-        for name in ("smoothing", "density_tolerance", "planning_tolerance"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
-        if self.smoothing == 0 and (self.density_tolerance > 0 or self.planning_tolerance > 0):
-            raise ValueError("sampled oracles need a smoothing above 0, say 0.001")
+        check_frank_wolfe(self)
+        check_share("compare_step", self.compare_step)
         if len(set(self.compare)) < len(self.compare):
             raise ValueError("the team sizes to compare must differ from one another")
         if self.theorem is not None:

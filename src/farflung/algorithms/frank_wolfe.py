@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from farflung import theory
 from farflung.ceilings.flows import flows_of
-from farflung.checks import check_positive, whole_number
+from farflung.checks import check_frank_wolfe, whole_number
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
 from farflung.rollout import play
@@ -108,15 +108,7 @@ class FrankWolfe(eqx.Module):
 
     def __check_init__(self) -> None:
         whole_number("num_agents", self.num_agents)
-        if self.step_size is not None:
-            check_positive("step_size", self.step_size)
-            if self.step_size > 1:
-                raise ValueError(f"step_size is a share and at most 1, not {self.step_size}")
-        for name in ("smoothing", "density_tolerance", "planning_tolerance"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
-        if self.smoothing == 0 and (self.density_tolerance > 0 or self.planning_tolerance > 0):
-            raise ValueError("sampled oracles need a smoothing above 0: the entropy's gradient has no bound without")
+        check_frank_wolfe(self)
 
     def check_samples(self, world: TabularMDP) -> None:
         """Raises ValueError if an estimate would take more trajectories than fit into memory."""
