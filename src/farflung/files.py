@@ -62,6 +62,13 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
+def to_csv(rows: Iterable[Sequence[object]]) -> str:
+    """The text of a table, the column names first."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 class Results(NamedTuple):
     """A folder that one command writes its results into."""
 
@@ -72,9 +79,7 @@ class Results(NamedTuple):
 
     def write_table(self, name: str, rows: Iterable[Sequence[object]]) -> None:
         """As CSV, the column names first."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self.write(name, text.getvalue())
+        self.write(name, to_csv(rows))
 
     def write_arrays(self, name: str, **arrays: Any) -> None:
         """As NumPy's compressed archive."""

@@ -1,12 +1,10 @@
 """A reproduction as one self-contained HTML page, with its figures and numbers as files beside it."""
 
-import csv
 import dataclasses
-import io
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from importlib.metadata import version
@@ -19,11 +17,11 @@ from matplotlib.figure import Figure
 
 from farflung.config import Concentration
 from farflung.experiments.claims import Cell, Claim, Findings, claims
-from farflung.experiments.concentration import measure_concentration
+from farflung.experiments.concentration import as_distributions, measure_concentration
 from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
 from farflung.figures.concentration import concentrated
-from farflung.files import save_figure, write_atomically
+from farflung.files import save_figure, to_csv, write_atomically
 from farflung.offline import goals_of
 from farflung.page import Picture, count_verdicts, page
 from farflung.runs import Run
@@ -42,7 +40,7 @@ def write_report(reproduction: Reproduction, out: Path, began: float, executor: 
         pictures = _save_figures(reproduction, out / "figures", executor)
         (out / "data").mkdir(exist_ok=True)
         for name, rows in tables.items():
-            write_atomically(out / "data" / f"{name}.csv", _csv(rows))
+            write_atomically(out / "data" / f"{name}.csv", to_csv(rows))
         seconds = time.perf_counter() - began
         write_atomically(out / "index.html", page(reproduction, by_schedule, pictures, seconds))
     except OSError as error:
@@ -134,10 +132,8 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
 
 
 def _concentration(findings: Findings, world: str, agents: int) -> Figure:
-    team, single = (findings.occupancy[Cell(world, agents, kind)].astype(np.float64) for kind in ("team", "single"))
-    config = Concentration(world, agents=agents, draws=150)
-    shares = (each / each.sum(axis=-1, keepdims=True) for each in (team, single))
-    return concentrated(measure_concentration(config, *shares))
+    team, single = (as_distributions(findings.occupancy[Cell(world, agents, kind)]) for kind in ("team", "single"))
+    return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
 
 
 def _save_figures(reproduction: Reproduction, folder: Path, executor: Executor | None) -> list[Picture]:
@@ -229,9 +225,3 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
         "samples": needed,
         "timings": timings,
     }
-
-
-def _csv(rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

@@ -33,6 +33,18 @@ class Mixtures(NamedTuple):
     occupancies: Float[Array, "agent state"]
     r"""The state distributions $d_{\pi_i}$."""
 
+    @property
+    def team(self) -> TabularSoftmax:
+        """A team that can be played and collected from.
+
+        A mixture draws one of its policies for each episode. Here its agents take each action, at each time in each state, as
+        often as the mixture does there: so they visit every state at every time equally often.
+        """
+        flows = self.flows
+        total = jnp.sum(flows, axis=-1, keepdims=True)
+        shares = jnp.where(total > 0, flows / jnp.where(total > 0, total, 1.0), 1 / flows.shape[-1])
+        return TabularSoftmax(jnp.log(jnp.maximum(shares, _LEAST)), is_time_dependent=True)
+
 
 class Plan(NamedTuple):
     """What a policy does that is optimal for some prices of the states."""
@@ -49,13 +61,16 @@ class Found(NamedTuple):
     gaps: Float[np.ndarray, " iteration"]
     """The duality gap there: no policies' entropy exceeds that of the mixture by more."""
     mixtures: Mixtures
+    smoothing: float
 
     @property
     def mixture(self) -> Float[Array, " state"]:
         r"""The state distribution of the team, $d_{\pi_{mix}}$."""
         return jnp.mean(self.mixtures.occupancies, axis=0)
 
-    smoothing: float = 0.0
+    @property
+    def team(self) -> TabularSoftmax:
+        return self.mixtures.team
 
     @property
     def objective(self) -> float:
@@ -72,18 +87,6 @@ class Found(NamedTuple):
     def gap(self) -> float:
         """How far the mixture is from the best possible, at most."""
         return self.bound - self.objective
-
-    @property
-    def team(self) -> TabularSoftmax:
-        """A team that can be played and collected from.
-
-        A mixture draws one of its policies for each episode. Here its agents take each action, at each time in each state, as
-        often as the mixture does there: so they visit every state at every time equally often.
-        """
-        flows = self.mixtures.flows
-        total = jnp.sum(flows, axis=-1, keepdims=True)
-        shares = jnp.where(total > 0, flows / jnp.where(total > 0, total, 1.0), 1 / flows.shape[-1])
-        return TabularSoftmax(jnp.log(jnp.maximum(shares, _LEAST)), is_time_dependent=True)
 
 
 class FrankWolfe(eqx.Module):
@@ -165,9 +168,8 @@ class FrankWolfe(eqx.Module):
         density_key, planning_key = jr.split(key)
         mixture = jnp.mean(mixtures.occupancies, axis=0)
         if self.density_tolerance > 0:
-            team = Found(np.zeros(0), np.zeros(0), mixtures).team
             needed = theory.density_samples(world.num_states, self.density_tolerance)
-            states = play(density_key, team, world, 1, -(-needed // self.num_agents)).states
+            states = play(density_key, mixtures.team, world, 1, -(-needed // self.num_agents)).states
             mixture = count_by_index(states, world.num_states) / states.size
         prices = self._prices(mixture, is_reachable)
         if self.planning_tolerance == 0 or world.num_successors == 1:

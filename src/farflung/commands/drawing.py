@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
 
+from farflung.commands.terminal import num_cores
+
 _FEWEST_CORES = 8
 _NUM_PROCESSES = 4
 
@@ -14,8 +16,7 @@ _NUM_PROCESSES = 4
 @contextlib.contextmanager
 def drawing_processes() -> Iterator[Executor | None]:
     """A pool of processes, or None where there are too few cores for it to pay."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < _FEWEST_CORES:
+    if num_cores() < _FEWEST_CORES:
         yield None
         return
     with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:

@@ -25,13 +25,17 @@ class Output:
     """Print the summary as one JSON object on stdout, and everything else on stderr."""
 
 
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def use_all_cores() -> None:
     """Makes each CPU core a JAX device, unless the user has said how many there should be, and wakes up the devices."""
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        jax.config.update("jax_num_cpu_devices", cores)
+        jax.config.update("jax_num_cpu_devices", num_cores())
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds, in which more can be imported
 
 

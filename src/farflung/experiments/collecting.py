@@ -14,7 +14,7 @@ from farflung.config import Reproduce
 from farflung.entropy import shannon
 from farflung.environments import TabularMDP
 from farflung.experiments.claims import DELTA, EPSILON, KINDS, Cell
-from farflung.experiments.concentration import measured_samples
+from farflung.experiments.concentration import as_distributions, measured_samples
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, success_rate, transitions
 from farflung.policies import TabularSoftmax
 from farflung.rollout import play
@@ -57,9 +57,7 @@ def _samples_needed(
 ) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, " seed"]]:
     """How many samples show the entropy of all agents together, and of each alone."""
     generator = np.random.default_rng(0)
-    exact = occupancy.astype(np.float64)
-    exact /= exact.sum(axis=-1, keepdims=True)
-
+    exact = as_distributions(occupancy)
     together = measured_samples(generator, exact, EPSILON, DELTA, _DRAWS)
     if exact.shape[1] == 1:
         return together, together

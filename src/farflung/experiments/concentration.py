@@ -17,8 +17,6 @@ from farflung.experiments.trials import Status, begin, finish
 from farflung.runs import Run
 
 _MOST_SAMPLES = 10_000_000
-KINDS = ("team", "agent", "single")
-"""The mixture of the team, sampled evenly from its agents; each of its agents alone; the single agent."""
 
 Distributions = Float[np.ndarray, "team agent state"]
 
@@ -39,7 +37,7 @@ class Concentrated:
 
     config: Concentration
     entropies: dict[str, float]
-    """Of each kind, on average over seeds."""
+    """Of each kind, on average over seeds: the team, sampled evenly from its agents; an agent of it alone; the single agent."""
     num_samples: Int[np.ndarray, " n"]
     probabilities: dict[str, Float[np.ndarray, "epsilon n"]]
     """How often the samples' entropy is more than ε too low; of each kind, on average over seeds."""
@@ -79,7 +77,7 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         (run,) = finish(begin([explore], world), on_training)
         if run.summary["is_interrupted"]:
             raise KeyboardInterrupt
-        trained[is_single] = _distributions(run, world)
+        trained[is_single] = as_distributions(_occupancies(run, world))
     return measure_concentration(config, trained[False], trained[True], tell)
 
 
@@ -162,6 +160,11 @@ def _needed(generator: np.random.Generator, distributions: Distributions, epsilo
     return Needed(float(np.mean(measured)), float(sharper), float(np.mean(theorem)))
 
 
-def _distributions(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
-    found = np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.team.probabilities), np.float64)
-    return found / found.sum(axis=-1, keepdims=True)
+def as_distributions(occupancy: Float[np.ndarray, "seed agent state"]) -> Float[np.ndarray, "seed agent state"]:
+    """Occupancies of single precision as distributions that add up to one in double precision."""
+    shares = occupancy.astype(np.float64)
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+
+
+def _occupancies(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.team.probabilities))
