@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from farflung import from_kernel, make_world, tabular_mdp
+from farflung import TabularMDP, from_kernel, gridworld, make_world, tabular_mdp
 
 
 def random_kernel(generator, num_states, num_actions):
@@ -105,3 +105,17 @@ def test_a_row_that_does_not_sum_to_one_is_named():
 def test_worlds_of_equal_shape_have_equal_pytree_structure():
     structures = {jax.tree.structure(make_world(name, horizon=9)) for name in ("room-det", "maze-det", "room-stoc")}
     assert len(structures) == 1
+
+
+def test_a_widened_world_is_the_same_world():
+    narrow = gridworld("S..\n.#.")
+    wide = narrow.widened(3)
+    assert wide.successors.shape == (5, 4, 3)
+    noise = jnp.linspace(0, 1, 100, endpoint=False)[:, None]
+    states, actions = jnp.divmod(jnp.arange(20), 4)
+    step = jax.vmap(jax.vmap(TabularMDP.step, (None, 0, None, None)), (None, None, 0, 0))
+    expected = jax.vmap(TabularMDP.step, (None, None, 0, 0))(narrow, jnp.zeros(0), states, actions)
+    assert jnp.all(step(wide, noise, states, actions) == expected[:, None])
+    policy = jnp.full((5, 4), 0.25)
+    assert jnp.allclose(wide.occupancy(policy), narrow.occupancy(policy), atol=1e-7)
+    assert narrow.widened(1) is narrow

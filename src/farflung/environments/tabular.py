@@ -83,6 +83,17 @@ class TabularMDP(Environment):
         outcome = inverse_cdf(flat(self.cumulative_probability), row, self.num_successors, noise[0])
         return lookup(flat(self.successors), row * self.num_successors + outcome)
 
+    def widened(self, num_successors: int) -> "TabularMDP":
+        """The same world with longer lists of successors, where worlds of one shape are to share a compiled program."""
+        missing = num_successors - self.num_successors
+
+        def widen(table: Array) -> Array:
+            return jnp.pad(table, ((0, 0), (0, 0), (0, missing)), mode="edge")  # 1 already: such a successor is never picked
+
+        tables = (self.successors, self.cumulative_probability, self.rewards)
+        where = lambda world: (world.successors, world.cumulative_probability, world.rewards)  # noqa: E731
+        return eqx.tree_at(where, self, tuple(widen(table) for table in tables)) if missing else self
+
     def state_distributions(
         self, action_probabilities: Float[Array, "*time state action"]
     ) -> Float[Array, "{self.horizon}+1 state"]:

@@ -16,12 +16,13 @@ from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.claims import KINDS, Cell, Findings
 from farflung.experiments.collecting import Collected, collect, untrained_success
-from farflung.experiments.trials import Status, begin, finish
+from farflung.experiments.trials import Status, Trials, begin, finish
 from farflung.files import open_collection
 from farflung.offline import goals_of
 from farflung.runs import Run, discard_run, final_values, load_run, save_run, steps_per_update
+from farflung.tables import runs_on_cpu
 
-_MOST_COMPILING = 16
+_MOST_COMPILING = 12
 _CEILING_SECONDS = 20
 
 
@@ -78,13 +79,19 @@ def reproduce(
     done = sum(steps[schedule, cell] for schedule, own in runs.items() for cell in own)
     num_steps = sum(steps.values())
 
+    num_successors = _common_num_successors(worlds)
+
+    def begun(cell: Cell) -> Trials:
+        return begin([wanted[schedule, cell] for schedule in missing[cell]], worlds[cell.world], num_successors[cell.world])
+
     # A few compilations at a time, so that the first are ready soon. While a cell trains, with both schedules side by side, the
-    # next are compiled, and so is what only needs the random policy.
+    # next are compiled, and so is what only needs the random policy. A cell whose program another has compiled begins at once.
+    programs = {
+        (_shape(worlds[cell.world]), num_successors[cell.world], cell.agents, cell.kind, len(schedules)): cell
+        for cell, schedules in reversed(missing.items())
+    }
     with ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1)) as pool:
-        compiling = [
-            pool.submit(begin, [wanted[schedule, cell] for schedule in schedules], worlds[cell.world])
-            for cell, schedules in missing.items()
-        ]
+        compiling = {cell: pool.submit(begun, cell) for cell in missing if cell in programs.values()}
         random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
         ceilings = {
             (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
@@ -95,12 +102,13 @@ def reproduce(
         try:
             collecting: dict[str, list[Future[dict[Cell, Collected]]]] = {schedule: [] for schedule in config.schedules}
             for name, world in worlds.items():
-                for (cell, schedules), trials in zip(missing.items(), compiling, strict=True):
+                for cell, schedules in missing.items():
                     if cell.world != name:
                         continue
                     per_update = sum(steps[schedule, cell] for schedule in schedules) // config.updates
                     tell(SuiteStatus(done, num_steps, _name(cell)))
-                    trained = finish(trials.result(), partial(_tell, tell, done, num_steps, per_update, _name(cell)))
+                    trials = compiling[cell].result() if cell in compiling else begun(cell)
+                    trained = finish(trials, partial(_tell, tell, done, num_steps, per_update, _name(cell)))
                     if trained[0].summary["is_interrupted"]:
                         raise KeyboardInterrupt
                     for schedule, run in zip(schedules, trained, strict=True):
@@ -139,6 +147,18 @@ def _findings(
         samples_needed_alone={cell: collected.samples_needed_alone for cell, collected in data.items()},
         untrained_success=untrained_success,
     )
+
+
+def _shape(world: TabularMDP) -> tuple[int, int, int]:
+    return world.num_states, world.num_actions, world.horizon
+
+
+def _common_num_successors(worlds: Mapping[str, TabularMDP]) -> dict[str, int]:
+    """On a GPU, where compiling takes far longer than training, as many for a map with and without slip."""
+    if runs_on_cpu():
+        return {name: world.num_successors for name, world in worlds.items()}
+    alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
+    return {name: max(world.num_successors for world in group) for name, group in alike.items()}
 
 
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:

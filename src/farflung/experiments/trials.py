@@ -44,8 +44,12 @@ class Trials:
         return sum(runs.steps_per_update(config, self.world) * len(config.seeds) for config in self.configs)
 
 
-def begin(configs: Sequence[Explore], world: TabularMDP) -> Trials:
-    """Compiles the training of configs that differ in learning rate and decay alone."""
+def begin(configs: Sequence[Explore], world: TabularMDP, num_successors: int | None = None) -> Trials:
+    """Compiles the training of configs that differ in learning rate and decay alone.
+
+    Args:
+        num_successors: to which the world's lists are widened, for a program that worlds share.
+    """
     began = time.perf_counter()
     config = configs[0]
     algorithm = PGPSE(
@@ -58,7 +62,8 @@ def begin(configs: Sequence[Explore], world: TabularMDP) -> Trials:
         credit=config.credit,
         is_time_dependent=config.policy == "time-dependent",
     )
-    progress = train(algorithm, world, config.seeds * len(configs), config.updates, config.log_every)
+    played = world if num_successors is None else world.widened(num_successors)
+    progress = train(algorithm, played, config.seeds * len(configs), config.updates, config.log_every)
     next(progress)
     return Trials(configs, world, progress, time.perf_counter() - began)
 
