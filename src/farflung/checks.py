@@ -78,15 +78,23 @@ def check_slip(slip: Any) -> None:
         raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
 
 
-def check_learning_rate(learning_rate: Any, decay: Any) -> None:
-    """Either may be a number or, with one for each seed, a sequence of numbers."""
-    for name, values, is_fine in (
-        ("learning_rate must be a positive number", learning_rate, lambda value: 0 < value < math.inf),
-        ("decay must be above 0 and at most 1", decay, lambda value: 0 < value <= 1),
-    ):
+def check_learning(config: Any) -> None:
+    """Checks how policies are learnt; each setting may be a number or, with one for each seed, a sequence of numbers."""
+    positive = ("must be a positive number", lambda value: 0 < value < math.inf)
+    not_negative = ("must be at least 0", lambda value: 0 <= value < math.inf)
+    share = ("must be above 0 and at most 1", lambda value: 0 < value <= 1)
+    for name, (rule, is_fine) in {
+        "learning_rate": positive,
+        "decay": share,
+        "init_scale": not_negative,
+        "entropy_bonus": not_negative,
+        "bonus_decay": share,
+        "clip": positive,
+    }.items():
+        values = getattr(config, name)
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
-            if not (isinstance(value, numbers.Real) and is_fine(value)):
-                raise ValueError(f"{name}, not {value}")
+            if not (isinstance(value, numbers.Real) and is_fine(value)) and value is not None:
+                raise ValueError(f"{name} {rule}, not {value}")
 
 
 def check_name(kind: str, name: Any, known: Sequence[str]) -> None:

@@ -1,16 +1,17 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
 import itertools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from farflung.checks import (
     check_frank_wolfe,
-    check_learning_rate,
+    check_learning,
     check_name,
     check_positive,
     check_probability,
@@ -23,13 +24,38 @@ from farflung.checks import (
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
 PAPER_SEEDS = (0, 1, 2, 42, 133)
-CREDITS = ("total",)
+CREDITS = ("total", "leave_one_out", "difference", "causal")
+COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
 PLANS = ("together", "in-turn")
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "natural", "trust-region")
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
-POLICIES = ("stationary", "time-dependent")
+LEARNING_RATES = {"sgd": 0.15, "adam": 0.2, "natural": 3.0, "trust-region": 0.003}
+"""What an optimiser starts from if nothing else is asked for."""
+POLICIES = ("auto", "stationary", "time-dependent")
+PRESETS: dict[str, dict[str, Any]] = {
+    "farflung": {
+        "updates": 1000,
+        "credit": "causal",
+        "optimizer": "adam",
+        "policy": "auto",
+        "init_scale": 0.01,
+        "entropy_bonus": 0.5,
+    },
+    "paper": {
+        "updates": 10_000,
+        "credit": "total",
+        "optimizer": "sgd",
+        "policy": "stationary",
+        "init_scale": 1.0,
+        "entropy_bonus": 0.0,
+    },
+}
+"""Ways to train that serve every world: ours, and the paper's."""
+_BONUS_LEFT = 5.0
+_LATER: Any = None
+"""A default that depends on other settings, and is put in its place when a config is made."""
 
 
 def _default_is(text: str, metavar: str = "INT") -> object:
@@ -38,6 +64,12 @@ def _default_is(text: str, metavar: str = "INT") -> object:
 
 def _one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
     return tyro.conf.arg(metavar="{" + ",".join(names) + "}" + (" ..." if is_repeated else ""))
+
+
+def _preset(name: str, names: Sequence[str] = ()) -> object:
+    metavar = "{" + ",".join(names) + "}" if names else "INT" if name == "updates" else "FLOAT"
+    hint = f"{PRESETS['farflung'][name]}; preset paper: {PRESETS['paper'][name]}"
+    return _default_is(hint, metavar)
 
 
 _World = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
@@ -65,37 +97,73 @@ class Explore:
     """Probability that another action is taken than the chosen one; for maps."""
     batch_size: int = 40
     """Independent repetitions of the team's episodes that one update averages over (B)."""
-    updates: int = 10_000
+    preset: Annotated[str, _one_of(tuple(PRESETS))] = "farflung"
+    """Where the defaults of what follows come from: our best, or the paper's."""
+    updates: Annotated[int, _preset("updates")] = _LATER
     """Policy updates (N)."""
-    learning_rate: float = 0.15
-    """Step size of the optimiser."""
+    credit: Annotated[str, _preset("credit", CREDITS)] = _LATER
+    """How the team's entropy becomes the weight of each action."""
+    combinations: int = 1
+    """Ways to make teams of a batch's trajectories that difference and causal are averaged over."""
+    optimizer: Annotated[str, _preset("optimizer", OPTIMIZERS)] = _LATER
+    """Plain gradient ascent, Adam, the natural gradient, or that with steps of a given KL divergence."""
+    learning_rate: Annotated[
+        float, _default_is(", ".join(f"{rate} {name}" for name, rate in LEARNING_RATES.items()), "FLOAT")
+    ] = _LATER
+    """Step size of the optimiser; for trust-region the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
-    optimizer: Annotated[str, _one_of(OPTIMIZERS)] = "sgd"
-    """Plain gradient ascent, as in the paper, or Adam."""
-    credit: Annotated[str, _one_of(CREDITS)] = "total"
-    """How the team's entropy becomes the weight of each action; total is the paper's."""
-    policy: Annotated[str, _one_of(POLICIES)] = "stationary"
-    """One softmax table per agent, or one for each time step of the episode."""
+    policy: Annotated[str, _preset("policy", POLICIES)] = _LATER
+    """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small."""
+    init_scale: Annotated[float, _preset("init_scale")] = _LATER
+    """The policies' first logits are drawn uniformly from (-init_scale, init_scale)."""
+    entropy_bonus: Annotated[float, _preset("entropy_bonus")] = _LATER
+    """Weight of the policies' own mean entropy, against early determinism."""
+    bonus_decay: Annotated[float, _default_is("so that 1% is left at the end", "FLOAT")] = _LATER
+    """Factor on that weight after each update."""
+    steps_per_batch: int = 1
+    """Steps that are made with one batch, with clipped importance weights after the first."""
+    clip: float = 0.2
+    """How much an action's probability may change in them, relative to what it was."""
     single: bool = False
     """Train the paper's baseline instead: one policy that plays agents x trajectories trajectories."""
+    independent: bool = False
+    """Train a baseline that the paper lacks instead: each agent for its own entropy alone."""
+    stop_when_flat: bool = False
+    """Stop early when the mean entropy no longer grows."""
     seeds: tuple[int, ...] = PAPER_SEEDS
     """One independent training run each; they run side by side on all cores or devices."""
     log_every: Annotated[int | None, _default_is("so many that recording costs under 10% of the time")] = None
     """Updates between records of the metrics."""
 
     def __post_init__(self) -> None:
+        check_name("preset", self.preset, tuple(PRESETS))
+        for name, value in PRESETS[self.preset].items():
+            self._default(name, value)
+        check_name("optimizer", self.optimizer, OPTIMIZERS)
+        self._default("learning_rate", LEARNING_RATES[self.optimizer])
         check_team_in_world(self)
-        for name in ("batch_size", "updates", "log_every"):
+        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
             value = getattr(self, name)
             if value is not None or name != "log_every":
                 object.__setattr__(self, name, whole_number(name, value))
-        check_learning_rate(self.learning_rate, self.decay)
-        for name, known in (("optimizer", OPTIMIZERS), ("credit", CREDITS), ("policy", POLICIES)):
+        self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
+        check_learning(self)
+        for name, known in (("credit", CREDITS), ("policy", POLICIES)):
             check_name(name, getattr(self, name), known)
+        if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
+            raise ValueError(f"combinations serve the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
+        if self.combinations > self.batch_size:
+            raise ValueError(f"a batch of {self.batch_size} has no more than as many combinations, not {self.combinations}")
+        if self.single and self.independent:
+            raise ValueError("a single policy has nobody to be independent of: choose --single or --independent")
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ class Entropy(NamedTuple):
 
     value: Callable[[Int[Array, "agent trajectory times"]], Float[Array, ""]]
     """The estimate in nats."""
+    gains: Callable[[Int[Array, "agent trajectory times"]], Float[Array, "agent trajectory times"]]
+    """What each visited state adds to it, given the other trajectories and *its own past*: its own future is removed."""
 
 
 def plug_in(num_states: int) -> Entropy:
@@ -32,7 +34,18 @@ def plug_in(num_states: int) -> Entropy:
     def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
         return entropy_of_counts(count_by_index(states, num_states), states.size)
 
-    return Entropy(value)
+    def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
+        counts = lookup(count_by_index(states, num_states), states) - _later_visits(states)
+        return lookup(jnp.asarray(_gain_of_count(states.size)), counts)
+
+    return Entropy(value, gains)
+
+
+def _later_visits(states: Int[Array, "*axes times"]) -> Int[Array, "*axes times"]:
+    """How often a trajectory will come back to where it is."""
+    time = jnp.arange(states.shape[-1])
+    is_later = jnp.expand_dims(time[None] > time[:, None], tuple(range(states.ndim - 1)))
+    return jnp.sum((states[..., :, None] == states[..., None, :]) & is_later, axis=-1, dtype=jnp.int32)
 
 
 def entropy_of_counts(counts: Int[Array, "*axes state"], num_samples: int) -> Float[Array, "*axes"]:
@@ -46,6 +59,18 @@ def _fixed_point_terms(num_samples: int) -> Int[np.ndarray, " count"]:
     share = np.arange(num_samples + 1) / num_samples
     terms = -share * np.log(np.maximum(share, 1 / num_samples))
     return np.round(terms * 2.0**_FRACTION_BITS).astype(np.int32)
+
+
+@functools.cache
+def _gain_of_count(num_samples: int) -> Float[np.ndarray, " count"]:
+    r"""$h(c) - h(c - 1)$ with $h(c) = -\frac{c}{n} \log \frac{c}{n}$.
+
+    h is rounded so that the gains of any stretch of time add up without error, whatever the order: no such sum exceeds log n.
+    """
+    share = np.arange(num_samples + 1) / num_samples
+    unit = 2.0 ** (np.ceil(np.log2(np.log(num_samples + 1))) - 23)
+    terms = np.round(-share * np.log(np.maximum(share, 1 / num_samples)) / unit) * unit
+    return np.diff(terms, prepend=0).astype(np.float32)
 
 
 def shannon(distribution: Float[Array, "*axes state"]) -> Float[Array, "*axes"]:

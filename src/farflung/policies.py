@@ -6,11 +6,12 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from farflung.environments.tabular import TabularMDP
 from farflung.noise import uniforms
-from farflung.tables import cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
+from farflung.tables import count_by_index, cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
 
 
 class TabularSoftmax(eqx.Module):
@@ -49,11 +50,28 @@ class TabularSoftmax(eqx.Module):
         weight = sum_by_index(entry, weights, self.logits.size).reshape(self.logits.shape)
         return dataclasses.replace(self, logits=weight - self.probabilities * ordered_sum(weight)[..., None])
 
+    def visits(self, states: Int[Array, "*batch time"]) -> Int[Array, "*axes state"]:
+        """How often each row of the table was used to act."""
+        rows = self.logits.shape[:-1]
+        return count_by_index(self._row(_times(states), states), int(np.prod(rows))).reshape(rows)
+
+    def log_probability(
+        self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
+    ) -> Float[Array, "*batch time"]:
+        r"""$\log \pi_\theta(a \mid s)$ of what was done."""
+        return lookup(flat(log_softmax(self.logits)), self._row(_times(states), states) * self.num_actions + actions)
+
     def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
         """The entropy of the action distribution in each of the states, in nats."""
         log_probabilities = log_softmax(self.logits)
         table = flat(-jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1))
         return lookup(table, self._row(_times(states), states))
+
+    def entropy_score(self) -> Float[Array, "*axes state action"]:
+        r"""The gradient of each row's entropy $H_s$ in its logits: $-\pi(a) (\log \pi(a) + H_s)$."""
+        log_probabilities = log_softmax(self.logits)
+        probabilities = jnp.exp(log_probabilities)
+        return -probabilities * (log_probabilities - ordered_sum(probabilities * log_probabilities)[..., None])
 
     def _row(self, time: Int[Array, "*batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return time * self.logits.shape[-2] + state if self.is_time_dependent else state
@@ -64,10 +82,15 @@ def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
 
 
 def softmax_team(
-    key: PRNGKeyArray, environment: TabularMDP, num_agents: int, *, is_time_dependent: bool = False
+    key: PRNGKeyArray,
+    environment: TabularMDP,
+    num_agents: int,
+    *,
+    scale: Float[ArrayLike, ""] = 1.0,
+    is_time_dependent: bool = False,
 ) -> TabularSoftmax:
-    """A team whose logits are drawn uniformly from (-1, 1), as the paper's are."""
-    logits = 2 * uniforms(key, _team_shape(environment, num_agents, is_time_dependent)) - 1
+    """A team whose logits are drawn uniformly from (-scale, scale); the paper's from (-1, 1)."""
+    logits = jnp.asarray(scale) * (2 * uniforms(key, _team_shape(environment, num_agents, is_time_dependent)) - 1)
     return TabularSoftmax(logits, is_time_dependent)
 
 

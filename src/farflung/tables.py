@@ -88,6 +88,20 @@ def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], n
     return total
 
 
+def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int) -> Float[Array, "row *axes"]:
+    """For each row the mean of all other rows and of `pooled_axis`, zero for a single row; for magnitudes below 32.
+
+    In fixed point as well, so that it is exactly independent of the own row.
+    """
+    num_rows, num_pooled = values.shape[0], values.shape[pooled_axis]
+    if num_rows == 1:
+        return jnp.zeros_like(values)
+    unit = 2.0 ** (int(num_rows * num_pooled).bit_length() + 5 - 30)
+    digits = jnp.sum(jnp.round(values / unit).astype(jnp.int32), axis=pooled_axis, keepdims=True)
+    others = jnp.sum(digits, axis=0, keepdims=True) - digits
+    return others.astype(jnp.float32) * (unit / ((num_rows - 1) * num_pooled))
+
+
 def inverse_cdf(
     cumulative: Float[Array, " entry"], row: Int[Array, ""], num_outcomes: int, uniform: Float[Array, ""]
 ) -> Int[Array, ""]:

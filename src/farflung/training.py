@@ -54,12 +54,21 @@ class Progress(NamedTuple):
 
 
 def train(
-    algorithm: Algorithm, environment: TabularMDP, seeds: Sequence[int], num_updates: int, log_every: int | None = None
+    algorithm: Algorithm,
+    environment: TabularMDP,
+    seeds: Sequence[int],
+    num_updates: int,
+    log_every: int | None = None,
+    pause_every: int | None = None,
 ) -> Iterator[Progress]:
     """Trains one team per seed and yields where it stands: once before the first update, when all is compiled, and then a few
     times a second.
 
     A seed's numbers depend on nothing but the seed: not on the other seeds, the number of devices or what is recorded when.
+
+    Args:
+        log_every: updates between records.
+        pause_every: updates after which, among other times, it is told where training stands.
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     devices = jax.local_devices()[: len(seeds)]
@@ -86,6 +95,8 @@ def train(
     while update < num_updates:
         started = time.perf_counter()
         end = min(update + updates_per_chunk, num_updates)
+        if pause_every is not None:
+            end = min(end, (update // pause_every + 1) * pause_every)
         recorded = stops[(stops > update) & (stops <= end)]
         if len(recorded) > _RECORDS_PER_CHUNK:
             recorded = recorded[:_RECORDS_PER_CHUNK]

@@ -62,7 +62,7 @@ def exact_gradient(logits, num_trajectories):
 
 @pytest.mark.parametrize("num_trajectories", [1, 2])
 @pytest.mark.parametrize("is_time_dependent", [False, True])
-@pytest.mark.parametrize("credit", ["total"])
+@pytest.mark.parametrize("credit", ["total", "leave_one_out", "difference", "causal"])
 def test_the_expected_gradient_is_the_exact_one(credit, is_time_dependent, num_trajectories):
     generator = np.random.default_rng(0)
     times = (HORIZON,) if is_time_dependent else ()

@@ -102,6 +102,8 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     )
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
+    if summary["is_stopped_early"]:
+        console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
     if summary["is_interrupted"]:
         console.print(f"interrupted after {summary['updates']:,} of {run.config.updates:,} updates; what there is was saved")
     console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)

@@ -68,6 +68,7 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         agents=config.agents,
         horizon=config.horizon,
         slip=config.slip,
+        preset="paper",
         updates=config.updates,
         seeds=config.seeds,
     )

@@ -167,6 +167,7 @@ def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
         cell.world,
         agents=cell.agents,
         single=cell.kind == "single",
+        preset="paper",
         updates=config.updates,
         learning_rate=learning_rate,
         decay=decay,

@@ -1,0 +1,102 @@
+"""Steps uphill for teams of softmax tables, as optax transformations that are chained."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from farflung.policies import TabularSoftmax
+from farflung.tables import log_softmax, ordered_sum
+
+_DAMPING = 0.03
+_OWN_SHARE = 0.2
+_SMALLEST = 1e-12
+
+Visits = Float[Array, "agent *time state"]
+"""How often each row of a team's tables was used to act, per batch element."""
+
+
+def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:
+    """A way to turn gradients of a team's logits into steps; its `update` takes the `visits` as well.
+
+    `natural` divides by the Fisher information, which makes steps independent of how often a state is visited; `trust-region`
+    goes as far in that direction as changes the policies by a KL divergence of `learning_rate`.
+    """
+    chain: dict[str, tuple[optax.GradientTransformation, ...]] = {
+        "sgd": (_sum_over_time(optax.sgd(learning_rate)),),
+        "adam": (_sum_over_time(optax.adam(learning_rate)),),
+        "natural": (_by_fisher_information(), _sum_over_time(optax.sgd(learning_rate))),
+        "trust-region": (_by_fisher_information(), _sum_over_time(optax.scale(-1.0)), _to_divergence(learning_rate)),
+    }
+    return optax.with_extra_args_support(optax.chain(*chain[name]))
+
+
+def _by_fisher_information() -> optax.GradientTransformationExtraArgs:
+    r"""$(F + \lambda)^{-1} g$ with $F_s = \rho_s (\mathrm{diag}(\pi_s) - \pi_s \pi_s^\top)$, by Sherman and Morrison."""
+
+    def update(gradient: Any, state: Any, team: TabularSoftmax | None = None, *, visits: Visits, **_: Any) -> tuple[Any, Any]:
+        assert team is not None
+        probabilities, rho = team.probabilities, visits[..., None]
+        diagonal = rho * probabilities + _DAMPING
+        scaled, direction = gradient.logits / diagonal, rho * probabilities / diagonal
+        along = ordered_sum(probabilities * scaled) / (1 - ordered_sum(probabilities * direction))
+        return dataclasses.replace(gradient, logits=scaled + direction * along[..., None]), state
+
+    return optax.GradientTransformationExtraArgs(lambda _: optax.EmptyState(), update)
+
+
+def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Learns time-dependent tables as sums of one that all times share and, in smaller steps, one of each time's own.
+
+    What is right at any time is so learnt from what happened at all times.
+    """
+
+    def parts(tables: TabularSoftmax) -> Any:
+        if not tables.is_time_dependent:
+            return tables
+        return {"own": tables.logits, "shared": jnp.sum(tables.logits, axis=-3)}
+
+    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        steps, state = inner.update(parts(gradient), state)
+        if gradient.is_time_dependent:
+            together = _OWN_SHARE * steps["own"] + jnp.expand_dims(steps["shared"], -3)
+            steps = dataclasses.replace(gradient, logits=together)
+        return steps, state
+
+    return optax.GradientTransformation(lambda team: inner.init(parts(team)), update)
+
+
+def _to_divergence(
+    divergence: Callable[[Int[Array, ""]], Float[Array, ""]],
+) -> optax.GradientTransformationExtraArgs:
+    r"""Scales each agent's step so that the mean of $D_{KL}(\pi_{old} \| \pi_{new})$ over the states it acted in is that.
+
+    The length comes from the quadratic approximation; where the true divergence is larger, the step is made shorter.
+    """
+
+    def update(
+        steps: Any, count: Int[Array, ""], team: TabularSoftmax | None = None, *, visits: Visits, **_: Any
+    ) -> tuple[Any, Any]:
+        assert team is not None
+        axes = tuple(range(1, visits.ndim))
+
+        def mean(values: Float[Array, "agent *time state"]) -> Float[Array, " agent"]:
+            return jnp.sum(visits * values, axis=axes) / jnp.sum(visits, axis=axes)
+
+        def lengthened(logits: Array, factor: Float[Array, " agent"]) -> Array:
+            return logits * factor.reshape(-1, *(1,) * (logits.ndim - 1))
+
+        probabilities = team.probabilities
+        centred = steps.logits - ordered_sum(probabilities * steps.logits)[..., None]
+        curvature = mean(ordered_sum(probabilities * centred**2))
+        limit = divergence(count)
+        logits = lengthened(steps.logits, jnp.sqrt(2 * limit / jnp.maximum(curvature, _SMALLEST)))
+        before, after = log_softmax(team.logits), log_softmax(team.logits + logits)
+        true = mean(ordered_sum(probabilities * (before - after)))
+        logits = lengthened(logits, jnp.minimum(1.0, jnp.sqrt(limit / jnp.maximum(true, _SMALLEST))))
+        return dataclasses.replace(steps, logits=logits), count + 1
+
+    return optax.GradientTransformationExtraArgs(lambda _: jnp.zeros((), jnp.int32), update)
