@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import tyro
 
+from farflung.commands.ablate import ablate
 from farflung.commands.ceiling import ceiling
 from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
@@ -45,6 +46,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
                     "frank-wolfe": frank_wolfe,
                     "concentration": concentration,
                     "reproduce": reproduce,
+                    "ablate": ablate,
                 },
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",

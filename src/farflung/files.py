@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _COLLECTION = "contents.json"
 
 

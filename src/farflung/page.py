@@ -1,32 +1,21 @@
 """The text of the page about a reproduction: pure functions from results to HTML."""
 
-import base64
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.metadata import version
-from importlib.resources import files
-from typing import NamedTuple
 
 import numpy as np
 
 from farflung.experiments.claims import Cell, Claim
 from farflung.experiments.reproduce import Reproduction
+from farflung.layout import Picture, Section, definition_table, document, figure_section, resource
 from farflung.offline import PAPER
 from farflung.runs import Run
 
 _VERDICTS = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
 _SCHEDULE_NAMES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, decaying by 0.999 per update (the paper's text)"}
-
-
-class Picture(NamedTuple):
-    """A figure as it is shown on the page."""
-
-    name: str
-    title: str
-    caption: str
-    svg: bytes
 
 
 def page(
@@ -37,39 +26,22 @@ def page(
 ) -> str:
     config = reproduction.config
     sections = [
-        ("summary", "Summary", _summary(reproduction, by_schedule, seconds)),
-        ("claims", "The paper's claims", _claims(by_schedule)),
-        ("ceilings", "How near the best possible", _ceilings(reproduction)),
-        *((f"figure-{picture.name}", picture.title, _figure(picture)) for picture in pictures),
-        ("settings", "Settings", _settings(reproduction)),
-        ("deviations", "Where this differs from the paper, and why", _resource("deviations.html")),
-        ("timings", "Timings", _timings(reproduction, seconds)),
+        Section("summary", "Summary", _summary(reproduction, by_schedule, seconds)),
+        Section("claims", "The paper's claims", _claims(by_schedule)),
+        Section("ceilings", "How near the best possible", _ceilings(reproduction)),
+        *map(figure_section, pictures),
+        Section("settings", "Settings", _settings(reproduction)),
+        Section("deviations", "Where this differs from the paper, and why", resource("deviations.html")),
+        Section("timings", "Timings", _timings(reproduction, seconds)),
     ]
-    contents = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title, _ in sections)
-    body = "".join(f'<section id="{name}"><h2>{escape(title)}</h2>{content}</section>' for name, title, content in sections)
-    banner = (
-        f'<p class="preview">Preview: {config.updates:,} updates and {config.seeds} seeds are too few for conclusions.</p>'
-        if config.quick
-        else ""
+    return document(
+        "farflung: the paper, reproduced",
+        "Enhancing Diversity in Parallel Agents: A Maximum State Entropy Exploration Story, reproduced",
+        "Every experiment of the ICML 2025 paper by De Paola, Zamboni, Mutti and Restelli,\n"
+        f"rerun by farflung {escape(version('farflung'))}.",
+        sections,
+        f"{config.updates:,} updates and {config.seeds} seeds are too few for conclusions." if config.quick else "",
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>farflung: the paper, reproduced</title>
-<link rel="icon" href="data:,">
-<style>{_resource("report.css")}</style>
-</head>
-<body>
-<header><h1>Enhancing Diversity in Parallel Agents: A Maximum State Entropy Exploration Story, reproduced</h1>
-<p>Every experiment of the ICML 2025 paper by De Paola, Zamboni, Mutti and Restelli,
-rerun by farflung {escape(version("farflung"))}.</p>{banner}</header>
-<nav aria-label="Contents"><ol>{contents}</ol></nav>
-<main>{body}</main>
-</body>
-</html>
-"""
 
 
 def _summary(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim]], seconds: float) -> str:
@@ -172,12 +144,6 @@ def _cell(claim: Claim) -> str:
     return f'<td class="{_VERDICTS[verdict]}">{text}</td>'
 
 
-def _figure(picture: Picture) -> str:
-    source = base64.b64encode(picture.svg).decode("ascii")
-    image = f'<img alt="{escape(picture.title)}" src="data:image/svg+xml;base64,{source}">'
-    return f'<figure><div class="scroll">{image}</div><figcaption>{escape(picture.caption)}</figcaption></figure>'
-
-
 def _settings(reproduction: Reproduction) -> str:
     config = reproduction.config
     first = _all_runs(reproduction)[0]
@@ -200,7 +166,7 @@ def _settings(reproduction: Reproduction) -> str:
         + f", Python {platform.python_version()}",
     }
     return (
-        _definition_table(rows)
+        definition_table(rows)
         + "<p>The numbers behind this page are in <code>data/</code>, the figures in <code>figures/</code>, "
         "the trained runs in <code>runs/</code>.</p>"
     )
@@ -216,22 +182,11 @@ def _timings(reproduction: Reproduction, seconds: float) -> str:
         "training, schedules side by side": f"{training / len(reproduction.config.schedules):.1f} s",
         "compilation, while other parts trained": f"{sum(each for _, each in compiling):.1f} s",
     }
-    return (
-        _definition_table(rows) + "<p>Parts that were kept from an earlier start count with the time that they took then.</p>"
-    )
+    return definition_table(rows) + "<p>Parts that were kept from an earlier start count with the time that they took then.</p>"
 
 
 def _all_runs(reproduction: Reproduction) -> list[Run]:
     return [run for own in reproduction.runs.values() for run in own.values()]
-
-
-def _definition_table(rows: Mapping[str, str]) -> str:
-    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
-    return f'<div class="scroll"><table class="settings"><tbody>{body}</tbody></table></div>'
-
-
-def _resource(name: str) -> str:
-    return files("farflung").joinpath("resources", name).read_text(encoding="utf-8")
 
 
 def count_verdicts(found: Sequence[Claim]) -> dict[str, dict[str, int]]:

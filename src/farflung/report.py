@@ -22,9 +22,13 @@ from farflung.experiments.reproduce import Reproduction
 from farflung.figures import paper
 from farflung.figures.concentration import concentrated
 from farflung.files import save_figure, to_csv, write_atomically
+from farflung.layout import Picture
 from farflung.offline import goals_of
-from farflung.page import Picture, count_verdicts, page
+from farflung.page import count_verdicts, page
 from farflung.runs import Run
+
+Figures = dict[str, tuple[str, str, Callable[[], Figure]]]
+"""Name, title, caption and maker of each figure of a page."""
 
 
 def write_report(reproduction: Reproduction, out: Path, began: float, executor: Executor | None = None) -> dict[str, Any]:
@@ -35,16 +39,14 @@ def write_report(reproduction: Reproduction, out: Path, began: float, executor: 
         executor: draws the figures side by side; without one they are drawn one after the other.
     """
     by_schedule = {schedule: list(claims(findings)) for schedule, findings in reproduction.findings.items()}
-    tables = _tables(reproduction, by_schedule)
-    try:
-        pictures = _save_figures(reproduction, out / "figures", executor)
-        (out / "data").mkdir(exist_ok=True)
-        for name, rows in tables.items():
-            write_atomically(out / "data" / f"{name}.csv", to_csv(rows))
-        seconds = time.perf_counter() - began
-        write_atomically(out / "index.html", page(reproduction, by_schedule, pictures, seconds))
-    except OSError as error:
-        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
+    seconds = write_page(
+        out,
+        _figures(reproduction),
+        _tables(reproduction, by_schedule),
+        lambda pictures: page(reproduction, by_schedule, pictures, time.perf_counter() - began),
+        began,
+        executor,
+    )
     return {
         "farflung": version("farflung"),
         "page": str(out / "index.html"),
@@ -56,7 +58,27 @@ def write_report(reproduction: Reproduction, out: Path, began: float, executor: 
     }
 
 
-def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[], Figure]]]:
+def write_page(
+    out: Path,
+    figures: Figures,
+    tables: Mapping[str, Sequence[Sequence[object]]],
+    text: Callable[[Sequence[Picture]], str],
+    began: float,
+    executor: Executor | None = None,
+) -> float:
+    """Writes the figures, the tables and then the page that shows them, and returns the seconds since the work began."""
+    try:
+        pictures = _save_figures(figures, out / "figures", executor)
+        (out / "data").mkdir(exist_ok=True)
+        for name, rows in tables.items():
+            write_atomically(out / "data" / f"{name}.csv", to_csv(rows))
+        write_atomically(out / "index.html", text(pictures))
+    except OSError as error:
+        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
+    return time.perf_counter() - began
+
+
+def _figures(reproduction: Reproduction) -> Figures:
     """Name, title, caption and maker of each figure, in the paper's order."""
     schedule = reproduction.config.schedules[0]
     runs = {cell: _on_host(run) for cell, run in reproduction.runs[schedule].items()}
@@ -69,7 +91,7 @@ def _figures(reproduction: Reproduction) -> dict[str, tuple[str, str, Callable[[
     sampled = next((name for name in reversed(worlds) if name.endswith("-det")), next(iter(worlds)))
     seeds = f"Mean and 95% confidence interval (Student's t) over {reproduction.config.seeds} seeds."
     typical = "The seed with the median final entropy is shown."
-    figures: dict[str, tuple[str, str, Callable[[], Figure]]] = {
+    figures: Figures = {
         "worlds": (
             "The worlds",
             "The paper's two maps. In the -stoc versions another action is taken than the chosen one with probability 0.2.",
@@ -136,14 +158,13 @@ def _concentration(findings: Findings, world: str, agents: int) -> Figure:
     return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
 
 
-def _save_figures(reproduction: Reproduction, folder: Path, executor: Executor | None) -> list[Picture]:
+def _save_figures(figures: Figures, folder: Path, executor: Executor | None) -> list[Picture]:
     """Saves each figure as PNG and SVG and returns name, title, caption and SVG; the folder is replaced as a whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     pictures = []
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".figures-", ignore_cleanup_errors=True) as staging:
         fresh = Path(staging) / "figures"
         fresh.mkdir()
-        figures = _figures(reproduction)
         jobs = [make for *_, make in figures.values()], [fresh / name for name in figures]
         for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
             pass

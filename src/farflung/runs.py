@@ -27,6 +27,7 @@ from farflung.policies import TabularSoftmax
 from farflung.training import last_percent
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
+_BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY, "figure.png", "figure.svg"}
 
 
@@ -135,7 +136,8 @@ def load_run(path: str | Path) -> Run:
         header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
         if header["format_version"] > FORMAT_VERSION:
             raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
-        config = Explore(**{**header["config"], "seeds": tuple(header["config"]["seeds"])})
+        settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
+        config = Explore(**{**settings, "seeds": tuple(settings["seeds"])})
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         with (path / _WORLD).open("rb") as file, np.load(file, allow_pickle=False) as arrays:

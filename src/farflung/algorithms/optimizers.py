@@ -12,7 +12,7 @@ from farflung.policies import TabularSoftmax
 from farflung.tables import log_softmax, ordered_sum
 
 _DAMPING = 0.03
-_OWN_SHARE = 0.2
+_OWN_SHARE = 0.1
 _SMALLEST = 1e-12
 
 Visits = Float[Array, "agent *time state"]

@@ -16,7 +16,7 @@ from farflung.commands.terminal import Output, progress_bar
 from farflung.config import Reproduce
 
 if TYPE_CHECKING:
-    from farflung.experiments.reproduce import SuiteStatus
+    from farflung.experiments.suite import SuiteStatus
 
 
 @dataclass(frozen=True)

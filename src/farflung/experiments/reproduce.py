@@ -1,37 +1,24 @@
 """The whole paper: all trainings, datasets and offline RL."""
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.random as jr
 
 from farflung.ceilings import Ceiling, ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
-from farflung.environments import TabularMDP, make_world
+from farflung.environments import make_world
 from farflung.experiments.claims import KINDS, Cell, Findings
 from farflung.experiments.collecting import Collected, collect, untrained_success
-from farflung.experiments.trials import Status, Trials, begin, finish
+from farflung.experiments.suite import SuiteStatus, compiling_threads, train_all
 from farflung.files import open_collection
 from farflung.offline import goals_of
-from farflung.runs import Run, discard_run, final_values, load_run, save_run, steps_per_update
-from farflung.tables import runs_on_cpu
+from farflung.runs import Run, final_values
 
-_MOST_COMPILING = 12
 _CEILING_SECONDS = 20
-
-
-class SuiteStatus(NamedTuple):
-    """How far the whole suite is, in environment steps."""
-
-    steps: int
-    num_steps: int
-    what: str
 
 
 @dataclass(frozen=True)
@@ -68,57 +55,30 @@ def reproduce(
         for cell in (Cell(world, agents, kind) for world in worlds for agents in config.agents for kind in KINDS[:2])
         for schedule in config.schedules
     }
-    steps = {key: _num_steps(explore, worlds[explore.world]) for key, explore in wanted.items()}
-    runs: dict[str, dict[Cell, Run]] = {schedule: {} for schedule in config.schedules}
-    missing: dict[Cell, list[str]] = {}
-    for (schedule, cell), explore in wanted.items():
-        if (run := _kept(_folder(out, schedule, cell), explore, note)) is not None:
-            runs[schedule][cell] = run
-        else:
-            missing.setdefault(cell, []).append(schedule)
-    done = sum(steps[schedule, cell] for schedule, own in runs.items() for cell in own)
-    num_steps = sum(steps.values())
-
-    num_successors = _common_num_successors(worlds)
-
-    def begun(cell: Cell) -> Trials:
-        return begin([wanted[schedule, cell] for schedule in missing[cell]], worlds[cell.world], num_successors[cell.world])
-
-    # A few compilations at a time, so that the first are ready soon. While a cell trains, with both schedules side by side, the
-    # next are compiled, and so is what only needs the random policy. A cell whose program another has compiled begins at once.
-    programs = {
-        (_shape(worlds[cell.world]), num_successors[cell.world], cell.agents, cell.kind, len(schedules)): cell
-        for cell, schedules in reversed(missing.items())
-    }
-    with ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1)) as pool:
-        compiling = {cell: pool.submit(begun, cell) for cell in missing if cell in programs.values()}
-        random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
-        ceilings = {
-            (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
-            for name, world in worlds.items()
-            for agents in config.agents
-        }
-        chance = {name: pool.submit(untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
+    groups = {cell: {_folder(schedule, cell): wanted[schedule, cell] for schedule in config.schedules} for _, cell in wanted}
+    # While cells train, with both schedules side by side, what only needs the random policy is computed.
+    with compiling_threads() as pool:
         try:
+            training = train_all(list(groups.values()), worlds, out, pool, tell, note)
+            random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
+            ceilings = {
+                (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
+                for name, world in worlds.items()
+                for agents in config.agents
+            }
+            chance = {name: pool.submit(untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
+            runs: dict[str, dict[Cell, Run]] = {schedule: {} for schedule in config.schedules}
             collecting: dict[str, list[Future[dict[Cell, Collected]]]] = {schedule: [] for schedule in config.schedules}
-            for name, world in worlds.items():
-                for cell, schedules in missing.items():
-                    if cell.world != name:
-                        continue
-                    per_update = sum(steps[schedule, cell] for schedule in schedules) // config.updates
-                    tell(SuiteStatus(done, num_steps, _name(cell)))
-                    trials = compiling[cell].result() if cell in compiling else begun(cell)
-                    trained = finish(trials, partial(_tell, tell, done, num_steps, per_update, _name(cell)))
-                    if trained[0].summary["is_interrupted"]:
-                        raise KeyboardInterrupt
-                    for schedule, run in zip(schedules, trained, strict=True):
-                        save_run(run, _folder(out, schedule, cell), force=True)
-                        runs[schedule][cell] = run
-                        done += steps[schedule, cell]
+            for cell, group in zip(groups, training, strict=True):
                 for schedule in config.schedules:
-                    own = {cell: run for cell, run in runs[schedule].items() if cell.world == name}
-                    collecting[schedule] += [pool.submit(collect, config, own, name, kind, world) for kind in KINDS[:2]]
-            tell(SuiteStatus(num_steps, num_steps, "datasets and offline RL"))
+                    runs[schedule][cell] = group[_folder(schedule, cell)]
+                    own = {each: run for each, run in runs[schedule].items() if each.world == cell.world}
+                    if len(own) == 2 * len(config.agents):  # the world is complete
+                        world = worlds[cell.world]
+                        collecting[schedule] += [
+                            pool.submit(collect, config, own, cell.world, kind, world) for kind in KINDS[:2]
+                        ]
+            tell(SuiteStatus(1, 1, "datasets and offline RL"))
             bounds = {key: bound.result() for key, bound in ceilings.items()}
             by_chance = {name: float(rate.result()) for name, rate in chance.items()}
             findings = {}
@@ -127,8 +87,7 @@ def reproduce(
                 findings[schedule] = _findings(runs[schedule], data, bounds, by_chance)
         finally:
             pool.shutdown(cancel_futures=True)
-    ordered = {name: {cell: runs[name][cell] for schedule, cell in wanted if schedule == name} for name in config.schedules}
-    return Reproduction(config, ordered, findings)
+    return Reproduction(config, runs, findings)
 
 
 def _findings(
@@ -149,18 +108,6 @@ def _findings(
     )
 
 
-def _shape(world: TabularMDP) -> tuple[int, int, int]:
-    return world.num_states, world.num_actions, world.horizon
-
-
-def _common_num_successors(worlds: Mapping[str, TabularMDP]) -> dict[str, int]:
-    """On a GPU, where compiling takes far longer than training, as many for a map with and without slip."""
-    if runs_on_cpu():
-        return {name: world.num_successors for name, world in worlds.items()}
-    alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
-    return {name: max(world.num_successors for world in group) for name, group in alike.items()}
-
-
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
     learning_rate, decay = SCHEDULES[schedule]
     return Explore(
@@ -175,32 +122,5 @@ def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
     )
 
 
-def _kept(folder: Path, wanted: Explore, note: Callable[[str], None]) -> Run | None:
-    if not folder.exists():
-        return None
-    try:
-        run = load_run(folder)
-        if run.config == wanted and not run.summary["is_interrupted"]:
-            return run
-        problem = f"{folder} has other settings than asked for"
-    except ValueError as error:
-        problem = str(error)
-    note(f"{problem}; it is trained again")
-    discard_run(folder)
-    return None
-
-
-def _num_steps(config: Explore, world: TabularMDP) -> int:
-    return config.updates * len(config.seeds) * steps_per_update(config, world)
-
-
-def _tell(tell: Callable[[SuiteStatus], None], done: int, num_steps: int, per_update: int, what: str, status: Status) -> None:
-    tell(SuiteStatus(done + status.update * per_update, num_steps, what))
-
-
-def _folder(out: Path, schedule: str, cell: Cell) -> Path:
-    return out / "runs" / schedule / f"{cell.world}-{cell.agents}-{cell.kind}"
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.world}, {cell.agents} agents" if cell.kind == "team" else f"{cell.world}, 1 agent x {cell.agents}"
+def _folder(schedule: str, cell: Cell) -> str:
+    return f"runs/{schedule}/{cell.world}-{cell.agents}-{cell.kind}"

@@ -1,0 +1,83 @@
+"""`farflung ablate`."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from farflung.commands import terminal
+from farflung.commands.terminal import Output, progress_bar
+from farflung.config import Ablate
+
+if TYPE_CHECKING:
+    from farflung.experiments.suite import SuiteStatus
+
+
+@dataclass(frozen=True)
+class AblateOutput(Output):
+    """Where the results go, and what is printed."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: ablation, or ablation-preview)")] = (
+        None
+    )
+    """Directory for the page, the figures, the numbers and the trained runs."""
+    force: bool = False
+    """Discard results of another version or with other settings that are in that directory."""
+
+
+def ablate(config: Ablate, output: AblateOutput) -> Callable[[], int]:
+    """Train every credit with every optimiser and write one page on what helps."""
+
+    def run() -> int:
+        began = time.perf_counter()
+        terminal.use_all_cores()
+        from farflung.ablation_report import write_ablation
+        from farflung.experiments.ablation import ablate as compare  # JAX with it
+        from farflung.files import to_json
+
+        out = output.out or Path("ablation-preview" if config.quick else "ablation")
+        notes: list[str] = []
+        try:
+            with progress_bar(output.quiet) as show:
+
+                def on_progress(status: "SuiteStatus") -> None:
+                    show("ablation", status.steps, status.num_steps, status.what)
+
+                found = compare(config, out, force=output.force, on_progress=on_progress, on_note=notes.append)
+                show("ablation", 1, 1, "figures and page")
+                summary = write_ablation(found, out, began)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
+        finally:
+            for note in notes:
+                print(f"farflung: {note}", file=sys.stderr)
+        if output.json:
+            print(to_json(summary))
+        elif not output.quiet:
+            _print(summary)
+        return 0
+
+    return run
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title="The defaults against the paper's preset (mean over seeds)")
+    for name in ("setting", "paper, % of ceiling", "defaults, %", "one policy, %", "independent, %", "fewer steps"):
+        table.add_column(name, justify="left" if name == "setting" else "right")
+    for row in summary["settings"]:
+        percentages = [f"{row[name]:.2f}" for name in ("paper", "defaults", "single", "independent")]
+        table.add_row(
+            f"{row['world']}, m = {row['agents']}",
+            *percentages,
+            "never there" if row["times_fewer_steps"] is None else f"{row['times_fewer_steps']:,.0f} x",
+        )
+    console.print(table)
+    console.print(f"{summary['seconds']:.0f} s; see {summary['page']}", soft_wrap=True)

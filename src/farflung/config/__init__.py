@@ -1,0 +1,37 @@
+"""What a user can ask for, checked before any work is done and without importing JAX."""
+
+from farflung.config.options import (
+    CEILING_METHODS,
+    CREDITS,
+    OPTIMIZERS,
+    PAPER_SEEDS,
+    PAPER_WORLDS,
+    PLANS,
+    POLICIES,
+    PRESETS,
+    SCHEDULES,
+)
+from farflung.config.suites import Ablate, Reproduce
+from farflung.config.theory import CeilingQuestion, Concentration, FrankWolfeRun
+from farflung.config.training import Explore
+from farflung.config.worlds import check_world, is_map_file
+
+__all__ = [
+    "CEILING_METHODS",
+    "CREDITS",
+    "OPTIMIZERS",
+    "PAPER_SEEDS",
+    "PAPER_WORLDS",
+    "PLANS",
+    "POLICIES",
+    "PRESETS",
+    "SCHEDULES",
+    "Ablate",
+    "CeilingQuestion",
+    "Concentration",
+    "Explore",
+    "FrankWolfeRun",
+    "Reproduce",
+    "check_world",
+    "is_map_file",
+]

@@ -1,0 +1,61 @@
+"""The names and defaults that configs share, and how their options are shown."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
+
+PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
+PAPER_SEEDS = (0, 1, 2, 42, 133)
+CREDITS = ("total", "leave_one_out", "difference", "causal")
+COMBINED_CREDITS = ("difference", "causal")
+CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
+PLANS = ("together", "in-turn")
+OPTIMIZERS = ("sgd", "adam", "natural", "trust-region")
+SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
+"""The learning rate and its decay per update in the paper's released code, and in its text."""
+LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
+"""What an optimiser starts from if nothing else is asked for."""
+POLICIES = ("auto", "stationary", "time-dependent")
+PRESETS: dict[str, dict[str, Any]] = {
+    "farflung": {
+        "updates": 1000,
+        "credit": "causal",
+        "optimizer": "adam",
+        "policy": "auto",
+        "init_scale": 0.01,
+        "entropy_bonus": 0.5,
+        "steps_per_batch": 2,
+    },
+    "paper": {
+        "updates": 10_000,
+        "credit": "total",
+        "optimizer": "sgd",
+        "policy": "stationary",
+        "init_scale": 1.0,
+        "entropy_bonus": 0.0,
+        "steps_per_batch": 1,
+    },
+}
+"""Ways to train that serve every world: ours, and the paper's."""
+LATER: Any = None
+"""A default that depends on other settings, and is put in its place when a config is made."""
+
+
+def default_is(text: str, metavar: str = "INT") -> object:
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
+
+
+def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}" + (" ..." if is_repeated else ""))
+
+
+def from_preset(name: str, names: Sequence[str] = ()) -> object:
+    metavar = "{" + ",".join(names) + "}" if names else "INT" if isinstance(PRESETS["paper"][name], int) else "FLOAT"
+    hint = f"{PRESETS['farflung'][name]}; preset paper: {PRESETS['paper'][name]}"
+    return default_is(hint, metavar)
+
+
+World = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
+Horizon = Annotated[int | None, default_is("the paper's, else the world's own limit or what the farthest state needs")]
+Slip = Annotated[float | None, default_is("0.2 for the -stoc worlds, else 0", "FLOAT")]

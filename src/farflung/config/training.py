@@ -1,0 +1,114 @@
+"""What `farflung explore` can be asked for."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from farflung.checks import check_learning, check_name, check_team_in_world, whole_number, whole_seeds
+from farflung.config.options import (
+    COMBINED_CREDITS,
+    CREDITS,
+    LATER,
+    LEARNING_RATES,
+    OPTIMIZERS,
+    PAPER_SEEDS,
+    POLICIES,
+    PRESETS,
+    Horizon,
+    Slip,
+    World,
+    default_is,
+    from_preset,
+    one_of,
+)
+
+_BONUS_LEFT = 5.0
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Train a team of agents to visit, together, as many different states as evenly as possible.
+
+    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of
+    a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
+    """
+
+    world: World
+    """The name of a world, the path of a map, or a Gymnasium id."""
+    agents: int = 6
+    """Agents in the team, each in its own copy of the world (m in the paper)."""
+    trajectories: int = 1
+    """Trajectories that each agent plays per batch element (K)."""
+    horizon: Horizon = None
+    """Actions in an episode (T)."""
+    slip: Slip = None
+    """Probability that another action is taken than the chosen one; for maps."""
+    batch_size: int = 40
+    """Independent repetitions of the team's episodes that one update averages over (B)."""
+    preset: Annotated[str, one_of(tuple(PRESETS))] = "farflung"
+    """Where the defaults of what follows come from: our best, or the paper's."""
+    updates: Annotated[int, from_preset("updates")] = LATER
+    """Policy updates (N)."""
+    credit: Annotated[str, from_preset("credit", CREDITS)] = LATER
+    """How the team's entropy becomes the weight of each action."""
+    combinations: int = 1
+    """Ways to make teams of a batch's trajectories that difference and causal are averaged over."""
+    optimizer: Annotated[str, from_preset("optimizer", OPTIMIZERS)] = LATER
+    """Plain gradient ascent, Adam, the natural gradient, or that with steps of a given KL divergence."""
+    learning_rate: Annotated[
+        float, default_is(", ".join(f"{rate} {name}" for name, rate in LEARNING_RATES.items()), "FLOAT")
+    ] = LATER
+    """Step size of the optimiser; for trust-region the KL divergence of a step in nats."""
+    decay: float = 1.0
+    """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
+    policy: Annotated[str, from_preset("policy", POLICIES)] = LATER
+    """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small."""
+    init_scale: Annotated[float, from_preset("init_scale")] = LATER
+    """The policies' first logits are drawn uniformly from (-init_scale, init_scale)."""
+    entropy_bonus: Annotated[float, from_preset("entropy_bonus")] = LATER
+    """Weight of the policies' own mean entropy, against early determinism."""
+    bonus_decay: Annotated[float, default_is("so that 1% is left at the end", "FLOAT")] = LATER
+    """Factor on that weight after each update."""
+    steps_per_batch: Annotated[int, from_preset("steps_per_batch")] = LATER
+    """Steps that are made with one batch, with clipped importance weights after the first."""
+    clip: float = 0.2
+    """How much an action's probability may change in them, relative to what it was."""
+    single: bool = False
+    """Train the paper's baseline instead: one policy that plays agents x trajectories trajectories."""
+    independent: bool = False
+    """Train a baseline that the paper lacks instead: each agent for its own entropy alone."""
+    stop_when_flat: bool = False
+    """Stop early when the mean entropy no longer grows."""
+    seeds: tuple[int, ...] = PAPER_SEEDS
+    """One independent training run each; they run side by side on all cores or devices."""
+    log_every: Annotated[int | None, default_is("so many that recording costs under 10% of the time")] = None
+    """Updates between records of the metrics."""
+
+    def __post_init__(self) -> None:
+        check_name("preset", self.preset, tuple(PRESETS))
+        for name, value in PRESETS[self.preset].items():
+            self._default(name, value)
+        check_name("optimizer", self.optimizer, OPTIMIZERS)
+        self._default("learning_rate", LEARNING_RATES[self.optimizer])
+        check_team_in_world(self)
+        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
+            value = getattr(self, name)
+            if value is not None or name != "log_every":
+                object.__setattr__(self, name, whole_number(name, value))
+        self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
+        check_learning(self)
+        for name, known in (("credit", CREDITS), ("policy", POLICIES)):
+            check_name(name, getattr(self, name), known)
+        if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
+            raise ValueError(f"combinations serve the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
+        if self.combinations > self.batch_size:
+            raise ValueError(f"a batch of {self.batch_size} has no more than as many combinations, not {self.combinations}")
+        if self.single and self.independent:
+            raise ValueError("a single policy has nobody to be independent of: choose --single or --independent")
+        object.__setattr__(self, "seeds", whole_seeds(self.seeds))
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)

@@ -1,0 +1,23 @@
+"""Whether a world of a name exists."""
+
+import os
+
+from farflung.checks import unknown_name
+from farflung.config.options import PAPER_WORLDS
+
+
+def check_world(name: str) -> None:
+    """Raises ValueError unless there is a world, a file or a Gymnasium id of that name."""
+    if name in PAPER_WORLDS or is_map_file(name):
+        return
+    if name and os.path.isdir(name):  # noqa: PTH112
+        raise ValueError(f"{name!r} is a directory, not a map")
+    import gymnasium  # takes a while, and the paper's worlds don't need it
+
+    if name not in gymnasium.registry:
+        known = [*PAPER_WORLDS, *gymnasium.registry]
+        raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")
+
+
+def is_map_file(name: str) -> bool:
+    return os.path.isfile(name)  # noqa: PTH113  (Path's raises if a name is too long to be one)
