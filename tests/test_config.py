@@ -22,14 +22,33 @@ def test_the_suites_seeds_are_the_papers_first():
     assert Reproduce(schedule="text").schedules == ("text",)
 
 
-def test_the_defaults_are_the_papers_preset():
-    config = Explore("maze-det")
+def test_the_papers_preset_is_the_papers():
+    config = Explore("maze-det", preset="paper")
     assert (config.agents, config.trajectories, config.batch_size, config.updates) == (6, 1, 40, 10_000)
     assert (config.optimizer, config.learning_rate, config.decay, config.credit) == ("sgd", 0.15, 1.0, "total")
+    assert (config.policy, config.init_scale, config.entropy_bonus, config.steps_per_batch) == ("stationary", 1.0, 0.0, 1)
     assert config.seeds == (0, 1, 2, 42, 133)
 
 
-@pytest.mark.parametrize("name", ["agents", "trajectories", "batch_size", "updates", "horizon", "log_every"])
+def test_a_preset_gives_way_to_what_is_asked_for():
+    config = Explore("maze-det", preset="paper", credit="causal", updates=50)
+    assert (config.credit, config.updates, config.optimizer) == ("causal", 50, "sgd")
+    assert Explore("maze-det").credit == "causal"
+
+
+def test_the_learning_rate_is_that_of_the_optimizer():
+    assert Explore("maze-det", optimizer="natural").learning_rate == 3.0
+    assert Explore("maze-det", optimizer="natural", learning_rate=0.1).learning_rate == 0.1
+
+
+def test_one_percent_of_the_bonus_is_left_at_the_end():
+    config = Explore("maze-det", updates=700)
+    assert 0.005 < config.bonus_decay**700 < 0.01
+
+
+@pytest.mark.parametrize(
+    "name", ["agents", "trajectories", "batch_size", "updates", "horizon", "log_every", "combinations", "steps_per_batch"]
+)
 @pytest.mark.parametrize("value", [0, -3, True])
 def test_counts_are_whole_numbers_from_one(name, value):
     with pytest.raises(ValueError, match=f"{name} must be"):
@@ -48,7 +67,15 @@ def test_counts_are_whole_numbers_from_one(name, value):
         ({"optimizer": "adamm"}, "unknown optimizer 'adamm' .did you mean 'adam'"),
         ({"credit": "totl"}, "unknown credit 'totl' .did you mean 'total'"),
         ({"policy": "time-dependant"}, "did you mean 'time-dependent'"),
-        ({"policy": "xyz"}, "unknown policy 'xyz': choose stationary, time-dependent"),
+        ({"policy": "xyz"}, "unknown policy 'xyz': choose auto, stationary, time-dependent"),
+        ({"preset": "ours"}, "unknown preset 'ours': choose farflung, paper"),
+        ({"init_scale": -1.0}, "init_scale must be at least 0"),
+        ({"entropy_bonus": float("nan")}, "entropy_bonus"),
+        ({"bonus_decay": 1.1}, "bonus_decay"),
+        ({"clip": 0.0}, "clip"),
+        ({"credit": "total", "combinations": 2}, "combinations serve the credits difference and causal, not total"),
+        ({"combinations": 41}, "a batch of 40"),
+        ({"single": True, "independent": True}, "choose --single or --independent"),
         ({"seeds": ()}, "at least one seed"),
         ({"seeds": (-1,)}, "a seed is a whole number"),
         ({"seeds": (1, 1)}, "differ"),

@@ -22,6 +22,21 @@ VARIANTS = {
     "decay": PGPSE(2, batch_size=4, decay=0.9),
     "several trajectories": PGPSE(2, 3, batch_size=4),
     "time-dependent": PGPSE(2, batch_size=4, is_time_dependent=True),
+    "the defaults": PGPSE(
+        2,
+        2,
+        4,
+        optimizer="adam",
+        credit="causal",
+        is_time_dependent=True,
+        entropy_bonus=0.5,
+        bonus_decay=0.9,
+        steps_per_batch=2,
+    ),
+    "difference, combined": PGPSE(2, batch_size=4, credit="difference", num_combinations=3),
+    "leave one out": PGPSE(2, batch_size=4, credit="leave_one_out"),
+    "trust region": PGPSE(2, batch_size=4, optimizer="trust-region", learning_rate=0.01, credit="causal"),
+    "natural, independent": PGPSE(2, batch_size=4, optimizer="natural", credit="causal", is_independent=True),
 }
 
 

@@ -81,8 +81,8 @@ def _summary(ablation: Ablation, seconds: float) -> str:
             (
                 str(setting),
                 [
-                    Value(f"{paper.percentages.mean():.1f}%"),
-                    Value(f"{own.percentages.mean():.1f}%"),
+                    Value(f"{paper.percentages.mean():.2f}%"),
+                    Value(f"{own.percentages.mean():.2f}%"),
                     Value(f"{ablation.paper_steps[setting]:,}"),
                     Value(_NEVER if own.steps_to_paper is None else f"{own.steps_to_paper:,}"),
                     Value("" if times is None else f"{times:,.0f} x"),
@@ -91,9 +91,9 @@ def _summary(ablation: Ablation, seconds: float) -> str:
         )
     head = (
         "setting",
-        "the paper's preset ends at",
-        "the defaults end at",
-        "steps of the paper's preset",
+        "paper's end",
+        "defaults' end",
+        "steps, paper",
         "steps until the defaults are there",
         "fewer",
     )

@@ -88,7 +88,15 @@ def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], n
     return total
 
 
-def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int) -> Float[Array, "row *axes"]:
+def exact_sum(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """The sum over an axis, in fixed point as above, so that its bits depend on no order."""
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(values), axis=axis, keepdims=True))
+    scale = 30 - int(values.shape[axis]).bit_length() - jnp.maximum(exponent, -80)
+    digits = jnp.round(values * jnp.ldexp(jnp.float32(1), scale)).astype(jnp.int32)
+    return jnp.sum(digits, axis=axis).astype(jnp.float32) * jnp.ldexp(jnp.float32(1), -jnp.squeeze(scale, axis))
+
+
+def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int) -> Float[Array, "row ..."]:
     """For each row the mean of all other rows and of `pooled_axis`, zero for a single row; for magnitudes below 32.
 
     In fixed point as well, so that it is exactly independent of the own row.

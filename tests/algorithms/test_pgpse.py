@@ -9,84 +9,165 @@ import pytest
 
 from farflung import PGPSE, TabularSoftmax, Trajectories, from_kernel
 
-NUM_STATES, NUM_ACTIONS, HORIZON, NUM_AGENTS = 2, 2, 2, 2
+NUM_ACTIONS, NUM_AGENTS = 2, 2
 KERNEL = np.array([[[0.7, 0.3], [0.1, 0.9]], [[0.4, 0.6], [0.8, 0.2]]])
 START = np.array([0.6, 0.4])
+HORIZON = 2
+TWO_STATES = KERNEL, START, HORIZON
+FROM_ONE_STATE = KERNEL, np.array([1.0, 0.0]), 1
+THREE_STATES = (
+    np.array([[[0.7, 0.3, 0], [0, 0.1, 0.9]], [[0.4, 0, 0.6], [0.8, 0.2, 0]], [[0, 0.5, 0.5], [0.3, 0.3, 0.4]]]),
+    np.array([1.0, 0.0, 0.0]),
+    2,
+)
 
 
-def all_trajectories():
+def all_trajectories(kernel, start, horizon):
     """Every trajectory of one agent: states [n, T + 1], actions [n, T], and the probability of its states given its actions."""
-    states = np.array(list(itertools.product(range(NUM_STATES), repeat=HORIZON + 1)))
-    actions = np.array(list(itertools.product(range(NUM_ACTIONS), repeat=HORIZON)))
+    states = np.array(list(itertools.product(range(len(start)), repeat=horizon + 1)))
+    actions = np.array(list(itertools.product(range(NUM_ACTIONS), repeat=horizon)))
     states, actions = np.repeat(states, len(actions), axis=0), np.tile(actions, (len(states), 1))
-    chance = START[states[:, 0]] * np.prod(KERNEL[states[:, :-1], actions, states[:, 1:]], axis=1)
-    return states, actions, chance
+    chance = start[states[:, 0]] * np.prod(kernel[states[:, :-1], actions, states[:, 1:]], axis=1)
+    return states[chance > 0], actions[chance > 0], chance[chance > 0]
 
 
 def probabilities(logits, states, actions, chance):
     """The probability of each trajectory under one agent's logits, which may be complex."""
     weights = np.exp(logits)
     policy = weights / weights.sum(axis=-1, keepdims=True)
-    times = np.arange(HORIZON)
+    times = np.arange(actions.shape[1])
     chosen = policy[times, states[:, :-1], actions] if logits.ndim == 3 else policy[states[:, :-1], actions]
     return chance * np.prod(chosen, axis=1)
 
 
-def joint(num_trajectories):
+def joint(num, num_trajectories):
     """Every way in which the trajectories of all agents can combine: index [combination, agent, trajectory]."""
-    num = len(all_trajectories()[0])
-    index = np.array(list(itertools.product(range(num), repeat=NUM_AGENTS * num_trajectories)))
-    return index.reshape(-1, NUM_AGENTS, num_trajectories)
+    grid = np.indices((num,) * (NUM_AGENTS * num_trajectories)).reshape(NUM_AGENTS * num_trajectories, -1)
+    return grid.T.reshape(-1, NUM_AGENTS, num_trajectories)
 
 
-def exact_gradient(logits, num_trajectories):
+def probability_of(logits, index, trajectories):
+    by_agent = [probabilities(agent, *trajectories) for agent in logits]
+    return np.prod([by_agent[i][index[:, i]].prod(axis=1) for i in range(NUM_AGENTS)], axis=0)
+
+
+def exact_gradient(problem, logits, num_trajectories):
     """The derivative of J_p in the complex direction of each logit: exact to rounding."""
-    states, actions, chance = all_trajectories()
-    index = joint(num_trajectories)
-    visited = states[index].reshape(len(index), -1)
-    share = np.stack([(visited == state).mean(axis=1) for state in range(NUM_STATES)])
+    trajectories = all_trajectories(*problem)
+    index = joint(len(trajectories[0]), num_trajectories)
+    visited = trajectories[0][index].reshape(len(index), -1)
+    share = np.stack([(visited == state).mean(axis=1) for state in range(len(problem[1]))])
     entropy = -np.sum(share * np.log(np.where(share > 0, share, 1)), axis=0)
-
-    def objective(logits):
-        by_agent = [probabilities(agent, states, actions, chance) for agent in logits]
-        probability = np.prod([by_agent[i][index[:, i]].prod(axis=1) for i in range(NUM_AGENTS)], axis=0)
-        return np.sum(probability * entropy)
-
     gradient = np.zeros(logits.shape)
     for entry in np.ndindex(logits.shape):
         moved = logits.astype(complex)
         moved[entry] += 1e-20j
-        gradient[entry] = objective(moved).imag / 1e-20
+        gradient[entry] = np.sum(probability_of(moved, index, trajectories) * entropy).imag / 1e-20
     return gradient
+
+
+def check_unbiased(problem, batch_size, is_time_dependent, algorithm):
+    """The mean of the estimate over all batches that can happen, against the derivative of the objective."""
+    kernel, start, horizon = problem
+    times = (horizon,) if is_time_dependent else ()
+    logits = np.random.default_rng(0).normal(size=(NUM_AGENTS, *times, len(start), NUM_ACTIONS))
+    states, actions, chance = all_trajectories(*problem)
+    index = joint(len(states), algorithm.num_trajectories)
+    probability = probability_of(logits, index, (states, actions, chance))
+    if batch_size == 2:
+        first, second = np.indices((len(index), len(index))).reshape(2, -1)
+        index, probability = np.stack([index[first], index[second]], axis=1), probability[first] * probability[second]
+    else:
+        index = index[:, None]
+    world = from_kernel(kernel, start, horizon=horizon)
+    team = TabularSoftmax(jnp.asarray(logits, jnp.float32), is_time_dependent)
+
+    @jax.jit
+    @jax.vmap
+    def estimates(states, actions):
+        return algorithm.gradient(world, team, Trajectories(states, actions)).logits
+
+    expected = np.zeros(logits.shape)
+    for chunk in np.array_split(np.arange(len(index)), max(1, len(index) // 50_000)):
+        found = estimates(jnp.asarray(states[index[chunk]], jnp.int32), jnp.asarray(actions[index[chunk]], jnp.int32))
+        expected += np.tensordot(probability[chunk], np.asarray(found, np.float64), axes=1)
+    np.testing.assert_allclose(expected, exact_gradient(problem, logits, algorithm.num_trajectories), atol=1e-6)
 
 
 @pytest.mark.parametrize("num_trajectories", [1, 2])
 @pytest.mark.parametrize("is_time_dependent", [False, True])
 @pytest.mark.parametrize("credit", ["total", "leave_one_out", "difference", "causal"])
 def test_the_expected_gradient_is_the_exact_one(credit, is_time_dependent, num_trajectories):
-    generator = np.random.default_rng(0)
-    times = (HORIZON,) if is_time_dependent else ()
-    logits = generator.normal(size=(NUM_AGENTS, *times, NUM_STATES, NUM_ACTIONS))
-    states, actions, chance = all_trajectories()
-    index = joint(num_trajectories)
-    index = index[(chance[index] > 0).all(axis=(1, 2))]
-    by_agent = [probabilities(agent, states, actions, chance) for agent in logits]
-    probability = np.prod([by_agent[i][index[:, i]].prod(axis=1) for i in range(NUM_AGENTS)], axis=0)
+    check_unbiased(TWO_STATES, 1, is_time_dependent, PGPSE(NUM_AGENTS, num_trajectories, batch_size=1, credit=credit))
 
-    world = from_kernel(KERNEL, START, horizon=HORIZON)
-    algorithm = PGPSE(NUM_AGENTS, num_trajectories, batch_size=1, credit=credit)
-    team = TabularSoftmax(jnp.asarray(logits, jnp.float32), is_time_dependent)
 
-    @jax.jit
-    @jax.vmap
-    def estimates(states, actions):
-        return algorithm.gradient(world, team, Trajectories(states[None], actions[None])).logits
+@pytest.mark.parametrize("num_trajectories", [1, 2])
+@pytest.mark.parametrize(
+    ("credit", "num_combinations"), [("leave_one_out", 1), ("difference", 1), ("causal", 1), ("difference", 2), ("causal", 2)]
+)
+def test_comparing_with_the_other_batch_elements_leaves_it_exact(credit, num_combinations, num_trajectories):
+    """Two batch elements, each compared with the other or mixed with it: every pair of what can happen to both."""
+    algorithm = PGPSE(NUM_AGENTS, num_trajectories, batch_size=2, credit=credit, num_combinations=num_combinations)
+    check_unbiased(FROM_ONE_STATE, 2, False, algorithm)
 
-    expected = np.zeros(logits.shape)
-    for chunk in np.array_split(np.arange(len(index)), max(1, len(index) // 50_000)):
-        found = estimates(jnp.asarray(states[index[chunk]], jnp.int32), jnp.asarray(actions[index[chunk]], jnp.int32))
-        expected += np.tensordot(probability[chunk], np.asarray(found, np.float64), axes=1)
-    np.testing.assert_allclose(expected, exact_gradient(logits, num_trajectories), atol=1e-6)
+
+@pytest.mark.parametrize("num_trajectories", [1, 2])
+@pytest.mark.parametrize("credit", ["difference", "causal"])
+def test_it_is_exact_in_a_world_of_three_states(credit, num_trajectories):
+    check_unbiased(THREE_STATES, 1, True, PGPSE(NUM_AGENTS, num_trajectories, batch_size=1, credit=credit))
+
+
+def test_independent_agents_follow_the_gradient_of_their_own_entropy():
+    world = from_kernel(*TWO_STATES[:2], horizon=2)
+    algorithm = PGPSE(2, 3, batch_size=7, credit="causal", is_independent=True)
+    state = algorithm.init(jax.random.key(0), world)
+    batch = algorithm.sample(jax.random.key(1), world, state)
+    together = algorithm.gradient(world, state.team, batch).logits
+    for agent in range(2):
+        own = jax.tree.map(lambda leaf, i=agent: leaf[:, i : i + 1], batch)
+        team = jax.tree.map(lambda leaf, i=agent: leaf[i : i + 1], state.team)
+        alone = PGPSE(1, 3, batch_size=7, credit="causal").gradient(world, team, own).logits[0]
+        np.testing.assert_allclose(together[agent], alone, atol=1e-7)
+
+
+def test_a_second_step_with_the_same_batch_has_clipped_importance_weights():
+    world = from_kernel(*TWO_STATES[:2], horizon=2)
+    plain = PGPSE(2, batch_size=10, learning_rate=9.0, credit="causal")
+    twice = PGPSE(2, batch_size=10, learning_rate=9.0, credit="causal", steps_per_batch=2, clip=0.1)
+    state = plain.init(jax.random.key(0), world)
+    states, actions = batch = plain.sample(jax.random.key(1), world, state)
+    between = plain.learn(world, state, batch).team
+    agents = np.arange(2)[:, None, None]
+
+    def chosen(team):
+        return np.asarray(team.probabilities)[agents, np.asarray(states[..., :-1]), np.asarray(actions)]
+
+    ratio = chosen(between) / chosen(state.team)
+    weights = np.asarray(plain.weights(world, states))
+    is_used = np.where(weights > 0, ratio <= 1.1, ratio >= 0.9)
+    assert 0 < is_used.mean() < 1
+    step = jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(
+        between, states[..., :-1], actions, jnp.asarray(weights * ratio * is_used, jnp.float32)
+    )
+    after = twice.learn(world, twice.init(jax.random.key(0), world), batch)
+    np.testing.assert_allclose(after.team.logits, between.logits + 9.0 * step.logits, atol=2e-5)
+    assert int(after.num_updates) == 1
+
+
+def test_the_bonus_is_the_gradient_of_the_mean_policy_entropy():
+    world = from_kernel(*TWO_STATES[:2], horizon=2)
+    plain, bonus = PGPSE(2, batch_size=6), PGPSE(2, batch_size=6, entropy_bonus=0.7, bonus_decay=0.5)
+    state = bonus.init(jax.random.key(0), world)._replace(num_updates=jnp.int32(3))
+    batch = plain.sample(jax.random.key(1), world, state)
+    difference = bonus.learn(world, state, batch).team.logits - plain.learn(world, state, batch).team.logits
+
+    def mean_entropy(logits):
+        log_probabilities = jax.nn.log_softmax(logits)
+        entropy = -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+        return jnp.mean(entropy[jnp.arange(2).reshape(1, 2, 1, 1), batch.states[..., :-1]])
+
+    expected = 0.15 * 0.7 * 0.5**3 * jax.grad(mean_entropy)(state.team.logits)
+    np.testing.assert_allclose(difference, expected, atol=1e-7)
 
 
 def test_a_batch_averages_its_elements():

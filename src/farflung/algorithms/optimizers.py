@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from farflung.policies import TabularSoftmax
-from farflung.tables import log_softmax, ordered_sum
+from farflung.tables import exact_sum, log_softmax, ordered_sum
 
 _DAMPING = 0.03
 _OWN_SHARE = 0.1
@@ -57,7 +57,7 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     def parts(tables: TabularSoftmax) -> Any:
         if not tables.is_time_dependent:
             return tables
-        return {"own": tables.logits, "shared": jnp.sum(tables.logits, axis=-3)}
+        return {"own": tables.logits, "shared": exact_sum(tables.logits, axis=-3)}
 
     def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         steps, state = inner.update(parts(gradient), state)

@@ -21,8 +21,8 @@ def credit_curves(ablation: Ablation, agents: int) -> Figure:
         columns = min(2, len(settings))
         rows = -(-len(settings) // columns)
         figure = Figure(figsize=(4.8 * columns + 0.6, 3.1 * rows + 0.8), layout="constrained")
-        axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).flat
-        for axis in list(axes)[len(settings) :]:
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axis in axes[len(settings) :]:
             axis.set_visible(False)
         for axis, setting in zip(axes, settings, strict=False):
             _draw_curves(axis, ablation, setting)

@@ -1,0 +1,100 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from farflung import PGPSE, make_world, plug_in, softmax_team
+from farflung.config import CREDITS as CREDIT_NAMES
+from farflung.credit import CREDITS, recombined
+from farflung.experiments.gradients import gradient_variances
+
+teams = hnp.arrays(np.int32, st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(2, 6)), elements=st.integers(0, 4))
+
+
+def spread(states, num_samples):
+    """The entropy of some of n states, each of which weighs 1/n."""
+    share = np.bincount(states, minlength=5) / num_samples
+    return -np.sum(share * np.log(np.where(share > 0, share, 1)))
+
+
+@given(teams)
+def test_a_gain_is_what_a_state_adds_to_the_others_and_its_own_past(states):
+    gains = plug_in(5).gains(jnp.asarray(states))
+    for agent, trajectory, time in np.ndindex(states.shape):
+        others = states.copy()
+        others[agent, trajectory] = -1
+        known = np.concatenate([others[others >= 0], states[agent, trajectory, :time]])
+        after = np.append(known, states[agent, trajectory, time])
+        expected = spread(after, states.size) - spread(known, states.size)
+        np.testing.assert_allclose(gains[agent, trajectory, time], expected, atol=1e-6)
+
+
+def test_the_gains_of_a_team_of_one_add_up_to_its_entropy():
+    states = jax.random.randint(jax.random.key(0), (1, 1, 30), 0, 7)
+    np.testing.assert_allclose(plug_in(7).gains(states).sum(), plug_in(7).value(states), atol=1e-5)
+
+
+def batch_of_states():
+    world = make_world("maze-stoc")
+    algorithm = PGPSE(3, 2, batch_size=6)
+    return algorithm.sample(jax.random.key(1), world, algorithm.init(jax.random.key(0), world)).states
+
+
+def test_an_action_is_credited_with_what_comes_after_it():
+    states = np.asarray(batch_of_states())
+    gains = np.asarray(jax.vmap(plug_in(43).gains)(jnp.asarray(states)), np.float64)
+    after = np.flip(np.cumsum(np.flip(gains[..., 1:], -1), -1), -1)
+    for name, weights in (("causal", after), ("difference", gains.sum(-1, keepdims=True))):
+        others = [np.delete(weights, b, axis=0).mean(axis=(0, 2), keepdims=True)[0] for b in range(6)]
+        expected = weights - np.stack(others)
+        np.testing.assert_allclose(CREDITS[name](plug_in(43), jnp.asarray(states)), expected, atol=1e-5)
+
+
+def test_a_batch_of_one_has_nothing_to_compare_with():
+    states = batch_of_states()[:1]
+    np.testing.assert_array_equal(CREDITS["leave_one_out"](plug_in(43), states), CREDITS["total"](plug_in(43), states))
+
+
+@pytest.mark.parametrize("name", ["difference", "causal"])
+def test_recombination_scores_each_trajectory_in_other_teams(name):
+    states = batch_of_states()
+    found = recombined(CREDITS[name], 3)(plug_in(43), states)
+    expected = np.zeros(found.shape)
+    for shift in range(3):
+        mixed = np.array(states)
+        for slot, place in enumerate(np.ndindex(3, 2)):
+            mixed[:, *place] = np.roll(np.asarray(states)[:, *place], -shift * slot, axis=0)
+        weights = np.asarray(CREDITS[name](plug_in(43), jnp.asarray(mixed)))
+        for slot, place in enumerate(np.ndindex(3, 2)):
+            expected[:, *place] += np.roll(weights[:, *place], shift * slot, axis=0) / 3
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_recombining_once_changes_nothing():
+    states = batch_of_states()
+    expected = CREDITS["causal"](plug_in(43), states)
+    np.testing.assert_allclose(recombined(CREDITS["causal"], 1)(plug_in(43), states), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("world", ["room-det", "room-stoc", "maze-det", "maze-stoc"])
+@pytest.mark.parametrize("num_agents", [2, 6])
+def test_each_credit_varies_less_than_the_one_before(world, num_agents):
+    world = make_world(world)
+    algorithms = tuple(PGPSE(num_agents, credit=credit) for credit in CREDIT_NAMES)
+    combined = PGPSE(num_agents, credit="causal", num_combinations=4)
+    team = softmax_team(jax.random.key(0), world, num_agents)
+    variances = gradient_variances(jax.random.key(1), (*algorithms, combined), team, world, 300)
+    assert np.all(np.diff(variances) < 0), variances
+
+
+def test_the_variance_is_that_of_gradients_of_many_batches():
+    world = make_world("room-det")
+    algorithm = PGPSE(2, batch_size=5)
+    state = algorithm.init(jax.random.key(0), world)
+    found = gradient_variances(jax.random.key(1), (algorithm,), state.team, world, 20)
+    batches = [algorithm.sample(key, world, state) for key in jax.random.split(jax.random.key(1), 20)]
+    gradients = np.stack([algorithm.gradient(world, state.team, batch).logits for batch in batches])
+    np.testing.assert_allclose(found[0], gradients.var(axis=0, ddof=1).sum(), rtol=1e-4)
