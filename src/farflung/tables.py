@@ -89,7 +89,11 @@ def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], n
 
 
 def exact_sum(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """The sum over an axis, in fixed point as above, so that its bits depend on no order."""
+    """The sum over an axis, whose bits depend on no order: a chain of additions where it is short, else in fixed point."""
+    if values.shape[axis] <= _MOST_UNROLLED:
+        return functools.reduce(
+            jnp.add, [jax.lax.index_in_dim(values, i, axis, keepdims=False) for i in range(values.shape[axis])]
+        )
     _, exponent = jnp.frexp(jnp.max(jnp.abs(values), axis=axis, keepdims=True))
     scale = 30 - int(values.shape[axis]).bit_length() - jnp.maximum(exponent, -80)
     digits = jnp.round(values * jnp.ldexp(jnp.float32(1), scale)).astype(jnp.int32)

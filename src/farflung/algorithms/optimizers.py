@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
@@ -57,7 +58,8 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     def parts(tables: TabularSoftmax) -> Any:
         if not tables.is_time_dependent:
             return tables
-        return {"own": tables.logits, "shared": exact_sum(tables.logits, axis=-3)}
+        own = jax.lax.optimization_barrier(tables.logits)  # both need it: computed once
+        return {"own": own, "shared": exact_sum(own, axis=-3)}
 
     def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         steps, state = inner.update(parts(gradient), state)
