@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -154,6 +155,18 @@ def test_a_damaged_run_is_told_in_one_line(saved, name, damage):
     with pytest.raises(ValueError, match="is not a") as error:
         load_run(saved)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_from_before_there_were_presets_is_one_of_the_papers(saved, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(saved, old)
+    header = json.loads((old / "config.json").read_text())
+    known = ("world", "agents", "trajectories", "horizon", "slip", "batch_size", "updates", "learning_rate", "decay")
+    known += ("optimizer", "credit", "policy", "single", "seeds", "log_every")
+    header["config"] = {name: header["config"][name] for name in known}
+    (old / "config.json").write_text(json.dumps(header | {"format_version": 1}))
+    config = load_run(old).config
+    assert (config.preset, config.init_scale, config.entropy_bonus, config.steps_per_batch) == ("paper", 1.0, 0.0, 1)
 
 
 def test_a_run_of_a_newer_format_is_refused(saved):

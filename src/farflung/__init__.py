@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE, FrankWolfe
     from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
-    from farflung.config import Explore, Reproduce
+    from farflung.config import Ablate, Explore, Reproduce
     from farflung.entropy import Entropy, decompose, plug_in, shannon
     from farflung.environments import (
         MAZE,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         make_world,
         tabular_mdp,
     )
+    from farflung.experiments.ablation import ablate
     from farflung.experiments.explore import explore
     from farflung.experiments.reproduce import reproduce
     from farflung.metrics import Metrics, measure, occupancy
@@ -31,6 +32,7 @@ __all__ = [
     "MAZE",
     "PGPSE",
     "ROOM",
+    "Ablate",
     "Ceiling",
     "Entropy",
     "Environment",
@@ -42,6 +44,7 @@ __all__ = [
     "TabularMDP",
     "TabularSoftmax",
     "Trajectories",
+    "ablate",
     "ceiling",
     "decompose",
     "explore",
@@ -67,7 +70,7 @@ __all__ = [
 _MODULES = {
     "algorithms": ("PGPSE", "FrankWolfe"),
     "ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
-    "config": ("Explore", "Reproduce"),
+    "config": ("Ablate", "Explore", "Reproduce"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
     "environments": (
         "MAZE",
@@ -80,6 +83,7 @@ _MODULES = {
         "make_world",
         "tabular_mdp",
     ),
+    "experiments.ablation": ("ablate",),
     "experiments.explore": ("explore",),
     "experiments.reproduce": ("reproduce",),
     "metrics": ("Metrics", "measure", "occupancy"),

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from farflung.config import CREDITS, OPTIMIZERS, PRESETS
+from farflung.config import CREDITS, PRESETS
 from farflung.experiments.ablation import (
     BASELINES,
     COMBINED,
@@ -120,9 +120,12 @@ def _steps(ablation: Ablation) -> str:
             fewer = "" if times is None else f" ({times:,.0f} x fewer)"
             return Value(f"{steps[0]}{fewer} · {steps[1]} · {steps[2]}")
 
-        rows = [(credit, [text(credit, optimizer) for optimizer in OPTIMIZERS]) for credit in CREDITS]
+        rows = [
+            (credit, [text(credit, optimizer) for optimizer in ablation.config.optimizers])
+            for credit in ablation.config.credits
+        ]
         paper = f"{setting}: the paper's preset spends {ablation.paper_steps[setting]:,}"
-        tables.append(value_table(("credit", *OPTIMIZERS), rows, paper))
+        tables.append(value_table(("credit", *optimizers), rows, paper))
     return (
         "<p>Environment steps of one team until the mean entropy over the seeds reaches what the paper's preset has at its "
         "end · 95% of the ceiling · 99% of it. In the -stoc worlds the ceiling is an upper bound that nothing may reach.</p>"

@@ -54,7 +54,8 @@ def _figures(ablation: Ablation) -> Figures:
     return {
         "curves": (
             f"Entropy against environment steps, {most} agents",
-            f"Mean and 95% confidence interval {seeds}; each credit with Adam at the learning rate that serves it best, "
+            f"Mean and 95% confidence interval {seeds}; each credit with {figures.shown_optimizer(ablation)} at the learning "
+            f"rate that serves it best, "
             f"and the paper's preset, in {worlds} worlds. The axis of steps is logarithmic.",
             partial(figures.credit_curves, ablation, most),
         ),

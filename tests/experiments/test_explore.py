@@ -1,8 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
-from farflung import explore, gridworld, load_run
+from farflung import Explore, explore, gridworld, load_run
 from farflung.experiments.explore import random_baseline
+from farflung.experiments.trials import has_stopped_growing, is_time_dependent
 
 QUICK = {"agents": 2, "batch_size": 4, "updates": 40, "seeds": (0, 1)}
 
@@ -27,7 +30,7 @@ def test_the_summary_has_the_final_values_of_each_seed(tmp_path):
 
 def test_the_single_agent_plays_as_many_trajectories_as_the_team():
     run = explore("maze-det", **QUICK, single=True, trajectories=3)
-    assert run.team.logits.shape == (2, 1, 43, 4)
+    assert run.team.logits.shape == (2, 1, 10, 43, 4)
     np.testing.assert_allclose(run.metrics.diversity, 0, atol=1e-6)
     assert run.summary["environment_steps"] == 40 * 4 * 6 * 10 * 2
 
@@ -88,3 +91,44 @@ def test_the_random_baseline_agrees_with_the_papers_figure():
     # A random policy's dataset of six trajectories in Room-det has about .48 of the largest entropy.
     run = explore("room-det", agents=6, updates=1, batch_size=1, seeds=(0,))
     assert float(random_baseline(run.config, run.world).normalized_entropy) == pytest.approx(0.48, abs=0.005)
+
+
+@pytest.mark.parametrize(("world", "agents", "percent"), [("maze-det", 2, 99), ("room-det", 4, 99), ("maze-stoc", 6, 93.5)])
+def test_the_defaults_come_near_the_ceiling(world, agents, percent):
+    run = explore(world, agents=agents)
+    assert run.summary["updates"] == 1000
+    assert np.mean(run.summary["percent_of_ceiling"]) >= percent
+
+
+def test_it_stops_when_the_curve_is_flat_and_says_so():
+    settings = {"agents": 2, "updates": 2000, "log_every": 20, "seeds": (0, 1)}
+    run = explore("room-det", **settings, stop_when_flat=True)
+    whole = explore("room-det", **settings)
+    assert run.summary["is_stopped_early"]
+    assert not whole.summary["is_stopped_early"]
+    assert run.summary["updates"] == run.updates[-1] < 2000
+    assert run.summary["updates"] % 100 == 0
+    # Until then it is the same training, and what follows would not have gained much.
+    np.testing.assert_array_equal(run.metrics.entropy[:, :5], whole.metrics.entropy[:, :5])
+    assert np.mean(run.summary["final"]["entropy"]) > 0.98 * np.mean(whole.summary["final"]["entropy"])
+
+
+def test_a_curve_has_stopped_growing_if_its_last_quarter_is_not_above_the_one_before():
+    updates = np.arange(1, 101)
+    assert has_stopped_growing(updates, np.minimum(updates, 40)[None] / 40)
+    assert not has_stopped_growing(updates, np.minimum(updates, 70)[None] / 70)
+    assert not has_stopped_growing(updates[:1], np.ones((2, 1)))
+
+
+def test_independent_agents_end_below_a_team():
+    settings = {"agents": 4, "updates": 300, "seeds": (0, 1, 2)}
+    team, alone = explore("maze-det", **settings), explore("maze-det", **settings, independent=True)
+    assert np.mean(team.summary["final"]["entropy"]) > np.mean(alone.summary["final"]["entropy"]) + 0.1
+
+
+def test_large_tables_are_stationary_unless_asked_for():
+    world = gridworld("\n".join(["S" + "." * 199] + ["." * 200] * 99), horizon=300)
+    config = Explore("custom", agents=2)
+    assert not is_time_dependent(config, world)
+    assert is_time_dependent(dataclasses.replace(config, policy="time-dependent"), world)
+    assert is_time_dependent(config, gridworld("S..."))

@@ -1,15 +1,13 @@
 import csv
 import json
-import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor
-from html.parser import HTMLParser
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from pages import check_in_browser, check_self_contained, needs_browser
 
 from farflung import Reproduce, load_run, reproduce
 from farflung.cli import main
@@ -194,30 +192,11 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, mo
     assert [path.name for path in (tmp_path / "out" / "runs" / "code").iterdir()] == ["room-det-2-team"]
 
 
-class Page(HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.links, self.images, self.tags = [], [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.tags.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.links += [attributes["href"]] if tag == "a" else []
-        self.images += [attributes] if tag == "img" else []
-
-
 def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
-    text = page.read_text(encoding="utf-8")
-    parsed = Page(text)
-    assert [f"#{name}" for name in parsed.ids] == parsed.links
+    parsed = check_self_contained(page)
     assert {"summary", "claims", "settings", "deviations", "timings", "figure-learning-curves"} <= set(parsed.ids)
     assert len(parsed.images) == 9
-    assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
-    assert "script" not in parsed.tags
-    assert not re.search(r"(src|href)=\"(https?:)?//", text)
-    assert "Preview" not in text
+    assert "Preview" not in page.read_text(encoding="utf-8")
 
 
 def test_the_page_says_how_much_hangs_on_the_learning_rate(page, found):
@@ -257,28 +236,6 @@ def test_figures_and_numbers_lie_beside_the_page(page, found):
     assert float(final["code", "room-det", "2", "team", "1", "support"]) == run.summary["final"]["support"][1]
 
 
-def chromium():
-    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-
-
-@pytest.mark.skipif(chromium() is None, reason="no Chromium is installed, so the page is not opened in a browser")
+@needs_browser
 def test_the_page_opens_in_a_browser_without_errors(page):
-    playwright = pytest.importorskip("playwright.sync_api")
-    switches = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
-    problems = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
-        for width, scheme in ((1280, "light"), (390, "dark")):
-            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-            tab.on("pageerror", lambda error: problems.append(str(error)))
-            tab.on("requestfailed", lambda request: problems.append(request.url))
-            tab.goto(Path(page).as_uri())
-            assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 100)")
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
-            for link in tab.query_selector_all("nav a"):
-                link.click()
-                target = link.get_attribute("href")
-                assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
-            assert problems == []
-        browser.close()
+    check_in_browser(page)

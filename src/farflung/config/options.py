@@ -1,7 +1,7 @@
 """The names and defaults that configs share, and how their options are shown."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import tyro
 
@@ -40,6 +40,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Ways to train that serve every world: ours, and the paper's."""
 LATER: Any = None
 """A default that depends on other settings, and is put in its place when a config is made."""
+if TYPE_CHECKING:
+    _T = TypeVar("_T")
+    Settled = Annotated[_T, "what every config has, though it need not be given"]
+else:
+    Settled = Optional
 
 
 def default_is(text: str, metavar: str = "INT") -> object:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from farflung.checks import check_name, whole_number
-from farflung.config.options import PAPER_SEEDS, PAPER_WORLDS, SCHEDULES, one_of
+from farflung.config.options import CREDITS, OPTIMIZERS, PAPER_SEEDS, PAPER_WORLDS, SCHEDULES, one_of
 
 
 def check_suite(config: Any, counts: Sequence[str]) -> None:
@@ -79,6 +79,10 @@ class Ablate:
     """Which of the paper's worlds."""
     agents: tuple[int, ...] = (2, 6)
     """Sizes of the team (m)."""
+    credits: Annotated[tuple[str, ...], one_of(CREDITS, is_repeated=True)] = CREDITS
+    """Which credits are trained."""
+    optimizers: Annotated[tuple[str, ...], one_of(OPTIMIZERS, is_repeated=True)] = OPTIMIZERS
+    """Which optimisers each of them is trained with."""
     seeds: int = 10
     """How many: the paper's 0, 1, 2, 42, 133 first, then others."""
     updates: int = 1000
@@ -96,6 +100,12 @@ class Ablate:
             for name, value in (preview | {"paper_updates": 2000, "batches": 50}).items():
                 object.__setattr__(self, name, value)
         check_suite(self, ("seeds", "updates", "paper_updates", "batches"))
+        for name, known in (("credits", CREDITS), ("optimizers", OPTIMIZERS)):
+            for each in getattr(self, name):
+                check_name(name.removesuffix("s"), each, known)
+            object.__setattr__(self, name, tuple(each for each in known if each in getattr(self, name)))
+            if not getattr(self, name):
+                raise ValueError(f"at least one of the {name} is needed: {', '.join(known)}")
         if self.batches < 2:
             raise ValueError("batches must be at least 2: one batch has no variance")
 

@@ -15,6 +15,7 @@ from farflung.config.options import (
     POLICIES,
     PRESETS,
     Horizon,
+    Settled,
     Slip,
     World,
     default_is,
@@ -47,29 +48,29 @@ class Explore:
     """Independent repetitions of the team's episodes that one update averages over (B)."""
     preset: Annotated[str, one_of(tuple(PRESETS))] = "farflung"
     """Where the defaults of what follows come from: our best, or the paper's."""
-    updates: Annotated[int, from_preset("updates")] = LATER
+    updates: Annotated[Settled[int], from_preset("updates")] = LATER
     """Policy updates (N)."""
-    credit: Annotated[str, from_preset("credit", CREDITS)] = LATER
+    credit: Annotated[Settled[str], from_preset("credit", CREDITS)] = LATER
     """How the team's entropy becomes the weight of each action."""
     combinations: int = 1
     """Ways to make teams of a batch's trajectories that difference and causal are averaged over."""
-    optimizer: Annotated[str, from_preset("optimizer", OPTIMIZERS)] = LATER
+    optimizer: Annotated[Settled[str], from_preset("optimizer", OPTIMIZERS)] = LATER
     """Plain gradient ascent, Adam, the natural gradient, or that with steps of a given KL divergence."""
     learning_rate: Annotated[
-        float, default_is(", ".join(f"{rate} {name}" for name, rate in LEARNING_RATES.items()), "FLOAT")
+        Settled[float], default_is(", ".join(f"{rate} {name}" for name, rate in LEARNING_RATES.items()), "FLOAT")
     ] = LATER
     """Step size of the optimiser; for trust-region the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
-    policy: Annotated[str, from_preset("policy", POLICIES)] = LATER
+    policy: Annotated[Settled[str], from_preset("policy", POLICIES)] = LATER
     """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small."""
-    init_scale: Annotated[float, from_preset("init_scale")] = LATER
+    init_scale: Annotated[Settled[float], from_preset("init_scale")] = LATER
     """The policies' first logits are drawn uniformly from (-init_scale, init_scale)."""
-    entropy_bonus: Annotated[float, from_preset("entropy_bonus")] = LATER
+    entropy_bonus: Annotated[Settled[float], from_preset("entropy_bonus")] = LATER
     """Weight of the policies' own mean entropy, against early determinism."""
-    bonus_decay: Annotated[float, default_is("so that 1% is left at the end", "FLOAT")] = LATER
+    bonus_decay: Annotated[Settled[float], default_is("so that 1% is left at the end", "FLOAT")] = LATER
     """Factor on that weight after each update."""
-    steps_per_batch: Annotated[int, from_preset("steps_per_batch")] = LATER
+    steps_per_batch: Annotated[Settled[int], from_preset("steps_per_batch")] = LATER
     """Steps that are made with one batch, with clipped importance weights after the first."""
     clip: float = 0.2
     """How much an action's probability may change in them, relative to what it was."""

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from farflung.algorithms import PGPSE
 from farflung.ceilings import Ceiling, ceiling
-from farflung.config import CREDITS, OPTIMIZERS, PRESETS, Ablate, Explore
+from farflung.config import CREDITS, PRESETS, Ablate, Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.gradients import gradient_variances
 from farflung.experiments.suite import SuiteStatus, compiling_threads, train_all
@@ -154,7 +154,7 @@ def ablate(
         tell(SuiteStatus(number, len(settings), f"{setting.world}, {setting.agents} agents: variance of the gradient"))
         for stage in STAGES:
             variances[setting, stage] = _variances(config, runs, worlds[setting.world], setting, stage)
-    return Ablation(config, settings, runs, _best_rates(settings, runs), ceilings, variances)
+    return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
 
 
 def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
@@ -169,8 +169,8 @@ def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
             name_of(Pair(credit, optimizer), rate): variant(credit=credit, optimizer=optimizer, learning_rate=rate)
             for rate in LEARNING_RATES[optimizer]
         }
-        for credit in CREDITS
-        for optimizer in OPTIMIZERS
+        for credit in config.credits
+        for optimizer in config.optimizers
     ]
     numbers = [name for name, changes in PARTS.items() if changes.keys() <= {"entropy_bonus", "init_scale"}]
     others = {name: changes for name, changes in (PARTS | BASELINES).items() if name not in numbers}
@@ -189,12 +189,12 @@ def _folder(setting: Setting, name: str) -> str:
     return f"runs/{setting.world}-{setting.agents}/{plain}"
 
 
-def _best_rates(settings: tuple[Setting, ...], runs: Mapping[tuple[Setting, str], Run]) -> dict[Pair, float]:
+def _best_rates(config: Ablate, settings: tuple[Setting, ...], runs: Mapping[tuple[Setting, str], Run]) -> dict[Pair, float]:
     def mean_entropy(pair: Pair, rate: float) -> float:
         own = [runs[setting, name_of(pair, rate)] for setting in settings]
         return float(np.mean([final_values(run.updates, run.metrics)["normalized_entropy"].mean() for run in own]))
 
-    pairs = [Pair(credit, optimizer) for credit in CREDITS for optimizer in OPTIMIZERS]
+    pairs = [Pair(credit, optimizer) for credit in config.credits for optimizer in config.optimizers]
     return {pair: max(LEARNING_RATES[pair.optimizer], key=lambda rate: mean_entropy(pair, rate)) for pair in pairs}
 
 

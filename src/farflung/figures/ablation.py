@@ -15,7 +15,7 @@ _COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBIN
 
 
 def credit_curves(ablation: Ablation, agents: int) -> Figure:
-    """Entropy against environment steps: each credit with Adam, and the paper's preset."""
+    """Entropy against environment steps: each credit with one optimiser, and the paper's preset."""
     settings = [setting for setting in ablation.settings if setting.agents == agents]
     with mpl.rc_context(STYLE):
         columns = min(2, len(settings))
@@ -31,14 +31,18 @@ def credit_curves(ablation: Ablation, agents: int) -> Figure:
     return figure
 
 
+def shown_optimizer(ablation: Ablation) -> str:
+    return "adam" if "adam" in ablation.config.optimizers else ablation.config.optimizers[0]
+
+
 def _draw_curves(axis: Axes, ablation: Ablation, setting: Setting) -> None:
     paper = ablation.runs[setting, "paper"]
     level = float(final_values(paper.updates, paper.metrics)["normalized_entropy"].mean())
     bound = ablation.ceilings[setting]
     _draw_curve(axis, paper, RED, "the paper's preset (total, SGD)", "--")
-    for credit in CREDITS:
-        run = ablation.runs[setting, ablation.best(Pair(credit, "adam"))]
-        _draw_curve(axis, run, _COLORS[credit], f"{credit}, Adam")
+    for credit in ablation.config.credits:
+        run = ablation.runs[setting, ablation.best(Pair(credit, shown_optimizer(ablation)))]
+        _draw_curve(axis, run, _COLORS[credit], f"{credit}, {shown_optimizer(ablation)}")
     axis.axhline(level, color=RED, lw=0.8, alpha=0.6, label="where the paper's preset ends")
     axis.axhline(bound.normalized_bound, color="black", ls=":", lw=1.2, label="ceiling: no team is higher")
     axis.set_xscale("log")

@@ -1,0 +1,67 @@
+"""What every page that we write has to be."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+
+class Page(HTMLParser):
+    """The ids, links, images and tags of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.images, self.tags = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if tag == "a" else []
+        self.images += [attributes] if tag == "img" else []
+
+
+def check_self_contained(path):
+    """It loads nothing from elsewhere, runs no script, and every section is in the contents."""
+    text = path.read_text(encoding="utf-8")
+    parsed = Page(text)
+    assert [f"#{name}" for name in parsed.ids] == parsed.links
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
+    assert "script" not in parsed.tags
+    assert not re.search(r"(src|href)=\"(https?:)?//", text)
+    return parsed
+
+
+def chromium():
+    return next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+
+needs_browser = pytest.mark.skipif(
+    chromium() is None, reason="no Chromium is installed, so the page is not opened in a browser"
+)
+
+
+def check_in_browser(path):
+    """It opens without errors on a wide light and a narrow dark screen, shows every image, and its contents lead everywhere."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    switches = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+    problems = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("requestfailed", lambda request: problems.append(request.url))
+            tab.goto(Path(path).as_uri())
+            assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 100)")
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            for link in tab.query_selector_all("nav a"):
+                link.click()
+                target = link.get_attribute("href")
+                assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
+            assert problems == []
+        browser.close()
