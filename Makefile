@@ -17,6 +17,7 @@ lint: .venv/installed
 
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
+	@$(BIN)/python -m benchmarks.solution
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

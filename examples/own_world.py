@@ -14,7 +14,7 @@ world = farflung.tabular_mdp(
     probabilities=np.broadcast_to([1 - STICKS, STICKS], (NUM_ROOMS, 2, 2)),
     start_distribution=np.eye(NUM_ROOMS)[0],
 )
-run = farflung.explore(world, agents=2, updates=500, seeds=(0, 1, 2, 3), optimizer="adam", learning_rate=0.05)
+run = farflung.explore(world, agents=2, updates=500, seeds=(0, 1, 2, 3))
 print(f"{world.num_states} rooms, {world.horizon} steps")
 print("entropy / log(rooms) per seed:", np.round(run.summary["final"]["normalized_entropy"], 3))
 for agent, visits in enumerate(farflung.occupancy(world, run.team_of(seed=0))):

@@ -6,8 +6,8 @@ import farflung
 
 SEEDS = tuple(range(8))
 
-team = farflung.explore("room-det", agents=6, updates=2000, seeds=SEEDS)
-single = farflung.explore("room-det", agents=6, updates=2000, seeds=SEEDS, single=True)
+team = farflung.explore("room-det", agents=6, seeds=SEEDS)
+single = farflung.explore("room-det", agents=6, seeds=SEEDS, single=True)
 
 for metric in ("normalized_entropy", "support", "individual_entropy", "diversity"):
     values = [np.mean(run.summary["final"][metric]) for run in (team, single)]

@@ -120,10 +120,8 @@ def _steps(ablation: Ablation) -> str:
             fewer = "" if times is None else f" ({times:,.0f} x fewer)"
             return Value(f"{steps[0]}{fewer} · {steps[1]} · {steps[2]}")
 
-        rows = [
-            (credit, [text(credit, optimizer) for optimizer in ablation.config.optimizers])
-            for credit in ablation.config.credits
-        ]
+        optimizers = ablation.config.optimizers
+        rows = [(credit, [text(credit, optimizer) for optimizer in optimizers]) for credit in ablation.config.credits]
         paper = f"{setting}: the paper's preset spends {ablation.paper_steps[setting]:,}"
         tables.append(value_table(("credit", *optimizers), rows, paper))
     return (

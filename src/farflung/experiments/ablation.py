@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float
@@ -138,23 +140,31 @@ def ablate(
     open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
     worlds = {name: make_world(name) for name in config.worlds}
     settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
-    groups = [(setting, group) for setting in settings for group in _groups(config, setting)]
-    folders = [{_folder(setting, name): explore for name, explore in group.items()} for setting, group in groups]
     runs: dict[tuple[Setting, str], Run] = {}
-    with compiling_threads() as pool:
-        try:
-            bounds = {setting: pool.submit(ceiling, worlds[setting.world], setting.agents) for setting in settings}
-            for (setting, group), found in zip(groups, train_all(folders, worlds, out, pool, tell, note), strict=True):
-                runs |= {(setting, name): found[_folder(setting, name)] for name in group}
-            ceilings = {setting: bound.result() for setting, bound in bounds.items()}
-        finally:
-            pool.shutdown(cancel_futures=True)
-    variances = {}
+    ceilings: dict[Setting, Ceiling] = {}
+    variances: dict[tuple[Setting, str], dict[str, float]] = {}
     for number, setting in enumerate(settings):
-        tell(SuiteStatus(number, len(settings), f"{setting.world}, {setting.agents} agents: variance of the gradient"))
+        world, tell_all = worlds[setting.world], partial(_tell, tell, number, len(settings))
+        groups = _groups(config, setting)
+        folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
+        with compiling_threads() as pool:
+            try:
+                for group, found in zip(groups, train_all(folders, worlds, out, pool, tell_all, note), strict=True):
+                    runs |= {(setting, name): found[_folder(setting, name)] for name in group}
+            finally:
+                pool.shutdown(cancel_futures=True)
+        tell_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
+        ceilings[setting] = ceiling(world, setting.agents)
         for stage in STAGES:
-            variances[setting, stage] = _variances(config, runs, worlds[setting.world], setting, stage)
+            variances[setting, stage] = _variances(config, runs, world, setting, stage)
+        jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
     return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
+
+
+def _tell(tell: Callable[[SuiteStatus], None], number: int, num_settings: int, status: SuiteStatus) -> None:
+    """How far the whole is, all settings taken as equally long."""
+    share = number + status.steps / status.num_steps
+    tell(SuiteStatus(int(1000 * share), 1000 * num_settings, status.what))
 
 
 def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
