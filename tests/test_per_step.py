@@ -27,6 +27,7 @@ def test_learning_curves_agree_with_the_per_step_baseline(world, text, slip, hor
             world,
             agents=2,
             batch_size=8,
+            preset="paper",
             updates=NUM_UPDATES,
             learning_rate=learning_rate,
             log_every=1,

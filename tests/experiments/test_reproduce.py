@@ -47,7 +47,7 @@ def test_every_part_is_trained_under_both_schedules_and_kept(found, folder):
 def test_a_part_is_what_explore_trains(found):
     from farflung import explore
 
-    alone = explore("maze-stoc", agents=3, updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
+    alone = explore("maze-stoc", agents=3, preset="paper", updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
     together = found.runs["text"][Cell("maze-stoc", 3, "team")]
     np.testing.assert_array_equal(alone.team.logits, together.team.logits)
 
@@ -157,7 +157,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)
-    from farflung.experiments import reproduce as module
+    from farflung.experiments import suite as module
 
     honest, calls = module.finish, []
 
