@@ -70,6 +70,7 @@ ORDER = [
     "experiments",
     "commands",
     "commands.terminal",
+    "commands.suites",
     "commands.drawing",
     "commands.explore",
     "commands.ceiling",

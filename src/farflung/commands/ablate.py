@@ -1,20 +1,18 @@
 """`farflung ablate`."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
 from farflung.commands import terminal
-from farflung.commands.terminal import Output, progress_bar
+from farflung.commands.suites import run_suite
+from farflung.commands.terminal import Output
 from farflung.config import Ablate
-
-if TYPE_CHECKING:
-    from farflung.experiments.suite import SuiteStatus
 
 
 @dataclass(frozen=True)
@@ -37,29 +35,11 @@ def ablate(config: Ablate, output: AblateOutput) -> Callable[[], int]:
         terminal.use_all_cores()
         from farflung.ablation_report import write_ablation
         from farflung.experiments.ablation import ablate as compare  # JAX with it
-        from farflung.files import to_json
 
         out = output.out or Path("ablation-preview" if config.quick else "ablation")
-        notes: list[str] = []
-        try:
-            with progress_bar(output.quiet) as show:
-
-                def on_progress(status: "SuiteStatus") -> None:
-                    show("ablation", status.steps, status.num_steps, status.what)
-
-                found = compare(config, out, force=output.force, on_progress=on_progress, on_note=notes.append)
-                show("ablation", 1, 1, "figures and page")
-                summary = write_ablation(found, out, began)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
-        finally:
-            for note in notes:
-                print(f"farflung: {note}", file=sys.stderr)
-        if output.json:
-            print(to_json(summary))
-        elif not output.quiet:
-            _print(summary)
-        return 0
+        return run_suite(
+            "ablation", out, output, partial(compare, config), lambda found: write_ablation(found, out, began), _print
+        )
 
     return run
 

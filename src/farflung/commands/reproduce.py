@@ -1,22 +1,20 @@
 """`farflung reproduce`."""
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from farflung.commands import terminal
 from farflung.commands.drawing import drawing_processes
-from farflung.commands.terminal import Output, progress_bar
+from farflung.commands.suites import run_suite
+from farflung.commands.terminal import Output
 from farflung.config import Reproduce
-
-if TYPE_CHECKING:
-    from farflung.experiments.suite import SuiteStatus
 
 
 @dataclass(frozen=True)
@@ -40,30 +38,12 @@ def reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_force_compilation_parallelism=1".strip()
         terminal.use_all_cores()
         from farflung.experiments.reproduce import reproduce as rerun  # JAX with it
-        from farflung.files import to_json
         from farflung.report import write_report
 
         out = output.out or Path("reproduction-preview" if config.quick else "reproduction")
-        notes: list[str] = []
-        try:
-            with drawing_processes() as executor, progress_bar(output.quiet) as show:
-
-                def on_progress(status: "SuiteStatus") -> None:
-                    show("the paper", status.steps, status.num_steps, status.what)
-
-                found = rerun(config, out, force=output.force, on_progress=on_progress, on_note=notes.append)
-                show("the paper", 1, 1, "figures and page")
-                summary = write_report(found, out, began, executor)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
-        finally:
-            for note in notes:
-                print(f"farflung: {note}", file=sys.stderr)
-        if output.json:
-            print(to_json(summary))
-        elif not output.quiet:
-            _print_claims(summary)
-        return 0
+        with drawing_processes() as executor:
+            write = lambda found: write_report(found, out, began, executor)  # noqa: E731
+            return run_suite("the paper", out, output, partial(rerun, config), write, _print_claims)
 
     return run
 
