@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -39,6 +40,46 @@ def plug_in(num_states: int) -> Entropy:
         return lookup(jnp.asarray(_gain_of_count(states.size)), counts)
 
     return Entropy(value, gains)
+
+
+def ragged_plug_in(num_states: int) -> Entropy:
+    r"""The entropy of the empirical state distribution of episodes that may have ended early.
+
+    The state `num_states` stands for all times after an episode's end and doesn't count. As the number of samples now depends
+    on what the agents do, a gain compares the entropies before and after a visit, each of as many samples as there were.
+
+    >>> round(float(ragged_plug_in(4).value(jnp.array([[[0, 1, 4, 4]]]))), 4)  # log 2
+    0.6931
+    """
+
+    def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
+        counts = count_by_index(states, num_states + 1)[:num_states]
+        return _entropy(jnp.sum(_weighted_log(counts)), jnp.sum(counts))
+
+    def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
+        is_real = states < num_states
+        all_counts = count_by_index(states, num_states + 1)
+        counts = lookup(all_counts, states) - _later_visits(states)
+        steps = jnp.where(is_real, _weighted_log(counts) - _weighted_log(counts - 1), 0.0)
+        later = jax.lax.cumsum(steps, axis=steps.ndim - 1, reverse=True)
+        length = jnp.sum(is_real, axis=-1, keepdims=True)
+        time = jax.lax.broadcasted_iota(jnp.int32, states.shape, states.ndim - 1)
+        before = jnp.minimum(time, length) + jnp.sum(length) - length
+        whole = jnp.sum(_weighted_log(all_counts[:num_states]))
+        reached = _entropy(whole - (later - steps), before + 1) - _entropy(whole - later, before)
+        return jnp.where(is_real, reached, 0.0)
+
+    return Entropy(value, gains)
+
+
+def _entropy(sum_of_weighted_logs: Float[Array, "*axes"], num_samples: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
+    r"""$\log n - \frac1n \sum_s c_s \log c_s$, zero without samples."""
+    n = jnp.maximum(num_samples, 1)
+    return jnp.where(num_samples > 0, jnp.log(n) - sum_of_weighted_logs / n, 0.0)
+
+
+def _weighted_log(counts: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
+    return counts * jnp.log(jnp.maximum(counts, 1))
 
 
 def _later_visits(states: Int[Array, "*axes times"]) -> Int[Array, "*axes times"]:

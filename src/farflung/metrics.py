@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from farflung.entropy import decompose, entropy_of_counts, shannon
+from farflung.entropy import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
 from farflung.rollout import Trajectories, play
@@ -42,19 +42,46 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
     """The metrics of a batch of trajectories of a team."""
     states = trajectories.states
     counts = jax.vmap(count_by_index, (0, None))(states, num_states)
-    entropy = jnp.mean(entropy_of_counts(counts, states[0].size))
     pooled = jax.vmap(count_by_index, (1, None))(states, num_states)
-    distributions = pooled / (states.size // states.shape[1])
-    individual_entropy, diversity = decompose(distributions)
     policy_entropy = jax.vmap(TabularSoftmax.entropy, (0, 1))(team, states[..., :-1])
+    return _metrics(
+        jnp.mean(entropy_of_counts(counts, states[0].size)),
+        counts,
+        pooled / (states.size // states.shape[1]),
+        jnp.mean(policy_entropy),
+    )
+
+
+def measure_ragged(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
+    """The metrics of trajectories that may have ended early, from when on their state is `num_states`."""
+    states = trajectories.states
+    counts = jax.vmap(count_by_index, (0, None))(states, num_states + 1)[:, :num_states]
+    pooled = jax.vmap(count_by_index, (1, None))(states, num_states + 1)[:, :num_states]
+    policy_entropy = jax.vmap(TabularSoftmax.entropy, (0, 1), out_axes=1)(team, states[..., :-1])
+    has_acted = states[..., 1:] < num_states
+    return _metrics(
+        jnp.mean(jax.vmap(ragged_plug_in(num_states).value)(states)),
+        counts,
+        pooled / jnp.sum(pooled, axis=-1, keepdims=True),
+        jnp.sum(policy_entropy * has_acted) / jnp.sum(has_acted),
+    )
+
+
+def _metrics(
+    entropy: Float[Array, ""],
+    counts: Int[Array, "batch state"],
+    distributions: Float[Array, "agent state"],
+    policy_entropy: Float[Array, ""],
+) -> Metrics:
+    individual_entropy, diversity = decompose(distributions)
     return Metrics(
         entropy=entropy,
-        normalized_entropy=entropy / jnp.log(num_states),
+        normalized_entropy=entropy / jnp.log(counts.shape[-1]),
         support=jnp.mean(jnp.sum(counts > 0, axis=-1)),
         mixture_entropy=shannon(jnp.mean(distributions, axis=0)),
         individual_entropy=individual_entropy,
         diversity=diversity,
-        policy_entropy=jnp.mean(policy_entropy),
+        policy_entropy=policy_entropy,
     )
 
 

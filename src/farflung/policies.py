@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from farflung.environments.tabular import TabularMDP
+from farflung.environments import Outline
 from farflung.noise import uniforms
 from farflung.tables import count_by_index, cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
 
@@ -83,7 +83,7 @@ def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
 
 def softmax_team(
     key: PRNGKeyArray,
-    environment: TabularMDP,
+    environment: Outline,
     num_agents: int,
     *,
     scale: Float[ArrayLike, ""] = 1.0,
@@ -94,11 +94,11 @@ def softmax_team(
     return TabularSoftmax(logits, is_time_dependent)
 
 
-def uniform_team(environment: TabularMDP, num_agents: int) -> TabularSoftmax:
+def uniform_team(environment: Outline, num_agents: int) -> TabularSoftmax:
     """A team that takes every action with equal probability: the paper's random baseline."""
     return TabularSoftmax(jnp.zeros(_team_shape(environment, num_agents, is_time_dependent=False)))
 
 
-def _team_shape(environment: TabularMDP, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
+def _team_shape(environment: Outline, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
     times = (environment.horizon,) if is_time_dependent else ()
     return (num_agents, *times, environment.num_states, environment.num_actions)

@@ -83,7 +83,7 @@ def _figures(reproduction: Reproduction) -> Figures:
     schedule = reproduction.config.schedules[0]
     runs = {cell: _on_host(run) for cell, run in reproduction.runs[schedule].items()}
     findings = reproduction.findings[schedule]
-    worlds = {cell.world: run.world for cell, run in runs.items()}
+    worlds = {cell.world: run.table for cell, run in runs.items()}
     goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
     agents = findings.agents
     ends = [agents[0], agents[-1]] if len(agents) > 1 else agents
@@ -222,7 +222,7 @@ def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim
             columns = (seeds, together.tolist(), findings.samples_needed_alone[cell].tolist())
             needed += [(schedule, *cell, *row) for row in zip(*columns, strict=True)]
         for cell, rates in findings.success.items():
-            world = reproduction.runs[schedule][Cell(cell.world, cell.agents, "team")].world
+            world = reproduction.runs[schedule][Cell(cell.world, cell.agents, "team")].table
             labels = np.asarray(world.labels)[np.asarray(goals_of(world))].tolist()
             success += [
                 (schedule, *cell, seed, goal, rate)

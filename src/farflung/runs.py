@@ -20,11 +20,12 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
-from farflung.environments import TabularMDP
+from farflung.environments import TabularMDP, World
 from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
+from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
 from farflung.policies import TabularSoftmax
-from farflung.training import last_percent
+from farflung.training import Counted, last_percent
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
@@ -36,7 +37,7 @@ class Run:
     """What a training run leaves behind."""
 
     config: Explore
-    world: TabularMDP
+    world: World
     updates: Int[np.ndarray, " record"]
     """The updates that were recorded."""
     metrics: Metrics
@@ -45,10 +46,21 @@ class Run:
     """With leading seed and agent axes."""
     summary: dict[str, Any]
     """What `summary.json` holds."""
+    counted: Counted | None = None
+    """For a world that was stepped on the host."""
+
+    @property
+    def table(self) -> TabularMDP:
+        """The world, where its dynamics are known."""
+        if isinstance(self.world, HostedWorld):
+            raise ValueError(f"{self.config.world} was stepped on the host: its dynamics are not known")
+        return self.world
 
     @property
     def steps(self) -> Int[np.ndarray, " record"]:
         """The environment steps of one seed's team up to each record."""
+        if self.counted is not None:
+            return self.counted.steps
         return self.updates.astype(np.int64) * steps_per_update(self.config, self.world)
 
     @property
@@ -64,7 +76,7 @@ class Run:
         return jax.tree.map(lambda leaf: leaf[row], self.team)
 
 
-def steps_per_update(config: Explore, world: TabularMDP) -> int:
+def steps_per_update(config: Explore, world: World) -> int:
     """The environment steps that the team of one seed takes for one update: B m K T."""
     return config.batch_size * config.agents * config.trajectories * world.horizon
 
@@ -140,16 +152,15 @@ def load_run(path: str | Path) -> Run:
         config = Explore(**{**settings, "seeds": tuple(settings["seeds"])})
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        with (path / _WORLD).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            fields: dict[str, Any] = {name: jnp.asarray(arrays[name]) for name in arrays if name != "horizon"}
-            world = TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
-        with (path / _POLICIES).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            team = TabularSoftmax(jnp.asarray(arrays["logits"]), bool(arrays["is_time_dependent"]))
+        world = _world_of(_arrays(path / _WORLD))
+        learnt = _arrays(path / _POLICIES)
+        team = TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
+        counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
         raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
-    return Run(config, world, updates, metrics, team, summary)
+    return Run(config, world, updates, metrics, team, summary, counted)
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
@@ -161,14 +172,33 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
-    world = {field.name: getattr(run.world, field.name) for field in dataclasses.fields(run.world)}
-    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in world.items() if value is not None}
-    np.savez_compressed(directory / _WORLD, **arrays)
+    np.savez_compressed(directory / _WORLD, allow_pickle=False, **_arrays_of(run.world))
+    learnt = {"logits": run.team.logits, "is_time_dependent": run.team.is_time_dependent}
+    learnt |= {} if run.counted is None else run.counted._asdict()
     np.savez_compressed(
-        directory / _POLICIES, logits=np.asarray(run.team.logits), is_time_dependent=np.asarray(run.team.is_time_dependent)
+        directory / _POLICIES, allow_pickle=False, **{name: np.asarray(value) for name, value in learnt.items()}
     )
     for name, figure in figures.items():
         save_figure(figure, directory / name)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _arrays_of(world: World) -> dict[str, np.ndarray]:
+    if isinstance(world, HostedWorld):
+        return world.to_arrays()
+    fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
+    return {name: np.asarray(value) for name, value in fields.items() if value is not None}
+
+
+def _world_of(arrays: dict[str, np.ndarray]) -> World:
+    if "hosted" in arrays:
+        return HostedWorld.from_arrays(**arrays)
+    fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}
+    return TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
 
 
 def _write_metrics(run: Run, path: Path) -> None:

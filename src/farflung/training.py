@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, Key, PRNGKeyArray, PyTree, UInt
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt
 
 from farflung.checks import whole_number, whole_seeds
-from farflung.environments import TabularMDP
+from farflung.environments import Outline, TabularMDP
 from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax
 from farflung.rollout import Trajectories
@@ -31,9 +31,20 @@ class Algorithm(Protocol):
     Settings that are numbers or arrays with one for each seed are leaves: they can change without compiling anew.
     """
 
-    def init(self, key: PRNGKeyArray, environment: TabularMDP) -> Any: ...
+    def init(self, key: PRNGKeyArray, environment: Outline) -> Any: ...
     def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: Any) -> Trajectories: ...
-    def learn(self, environment: TabularMDP, state: Any, trajectories: Trajectories) -> Any: ...
+    def learn(self, environment: Outline, state: Any, trajectories: Trajectories) -> Any: ...
+
+
+class Counted(NamedTuple):
+    """What only who stepped a world can tell: its episodes may end early, and its dynamics are not known."""
+
+    steps: Int[np.ndarray, " record"]
+    """The environment steps that a seed's team had taken at each record, on average over the seeds."""
+    visits: Float[np.ndarray, "seed agent state"]
+    """How each agent's visits are spread over the states, in the batch of the last record."""
+    num_steps: int
+    """Environment steps that a seed's team has taken by now, on average."""
 
 
 class Progress(NamedTuple):
@@ -46,6 +57,8 @@ class Progress(NamedTuple):
     """NumPy arrays [seed, record]."""
     padded_team: TabularSoftmax
     num_seeds: int
+    counted: Counted | None = None
+    """For worlds that are stepped on the host."""
 
     @property
     def team(self) -> TabularSoftmax:

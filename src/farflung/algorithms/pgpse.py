@@ -13,8 +13,7 @@ from farflung.algorithms.optimizers import optimizer
 from farflung.checks import check_learning, check_name, whole_number
 from farflung.config import OPTIMIZERS
 from farflung.credit import CREDITS, independent, recombined
-from farflung.entropy import plug_in
-from farflung.environments import TabularMDP
+from farflung.environments import Outline, TabularMDP
 from farflung.policies import TabularSoftmax, softmax_team
 from farflung.rollout import Trajectories, play
 
@@ -64,7 +63,7 @@ class PGPSE(eqx.Module):
         check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_name("credit", self.credit, tuple(CREDITS))
 
-    def init(self, key: PRNGKeyArray, environment: TabularMDP) -> PGPSEState:
+    def init(self, key: PRNGKeyArray, environment: Outline) -> PGPSEState:
         team = softmax_team(key, environment, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
@@ -72,7 +71,7 @@ class PGPSE(eqx.Module):
         """The batch of trajectories that an update learns from."""
         return play(key, state.team, environment, self.batch_size, self.num_trajectories)
 
-    def learn(self, environment: TabularMDP, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
+    def learn(self, environment: Outline, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
         """A step of the optimiser uphill, or several with the same batch."""
         weights = self.weights(environment, trajectories.states)
 
@@ -85,12 +84,12 @@ class PGPSE(eqx.Module):
         latest = step(0, state) if self.steps_per_batch == 1 else jax.lax.fori_loop(0, self.steps_per_batch, step, state)
         return latest._replace(num_updates=state.num_updates + 1)
 
-    def gradient(self, environment: TabularMDP, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
+    def gradient(self, environment: Outline, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
         return _score(team, trajectories, self.weights(environment, trajectories.states))
 
     def weights(
-        self, environment: TabularMDP, states: Int[Array, "batch agent trajectory times"]
+        self, environment: Outline, states: Int[Array, "batch agent trajectory times"]
     ) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size."""
         credit = CREDITS[self.credit]
@@ -99,7 +98,7 @@ class PGPSE(eqx.Module):
         if self.num_combinations > 1:
             credit = recombined(credit, self.num_combinations)
         batch_size, num_agents = states.shape[:2]
-        weights = credit(plug_in(environment.num_states), states) / batch_size
+        weights = credit(environment.entropy, states) / batch_size
         return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
 
     def _step(self, state: PGPSEState, trajectories: Trajectories, weights: Float[Array, "batch agent #k #t"]) -> PGPSEState:

@@ -128,6 +128,13 @@ def ceiling(
     return made(min(climbed.bound, proven), False, "frank-wolfe", climbed.value, climbed.visits, None)
 
 
+def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:
+    """What holds for any world: no distribution over so many samples, or so many states if that is known, has more entropy."""
+    bound = float(np.log(num_samples if num_states is None else min(num_samples, num_states)))
+    normalized = bound / float(np.log(max(num_states or num_samples, 2)))
+    return Ceiling(bound, normalized, False, "counting", -np.inf, np.full(num_states or 0, np.nan), None, 0.0)
+
+
 def infinite_trials_optimum(
     world: str | Path | Environment,
     *,

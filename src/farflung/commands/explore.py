@@ -2,39 +2,42 @@
 
 import contextlib
 import dataclasses
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farflung.commands import terminal
 from farflung.commands.terminal import Output, progress_bar
-from farflung.config import Explore, check_world, is_map_file
+from farflung.config import PAPER_WORLDS, Explore, Hosting, check_world, is_map_file
 
 if TYPE_CHECKING:
     from farflung.experiments.trials import Status
     from farflung.runs import Run
 
 
-def explore(config: Explore, output: Output) -> Callable[[], int]:
+def explore(config: Explore, hosting: Hosting, output: Output) -> Callable[[], int]:
     """Train a team of agents to visit, together, as many different states as evenly as possible."""
 
     def run() -> int:
+        sys.path.insert(0, "")  # a module with the user's own environment
         check_world(config.world)
         terminal.use_all_cores()
         from farflung.experiments.explore import explore as train_team  # JAX with it
         from farflung.files import to_json
 
-        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         with _destination(config, output) as out, progress_bar(output.quiet) as show:
 
             def on_progress(status: "Status") -> None:
                 state = "compiling" if status.update == 0 else ""
                 if status.normalized_entropy is not None:
-                    rate = f"{status.steps_per_second / 1e6:.0f}M steps/s"
+                    rate = terminal.rate(status.steps_per_second)
                     state = f"entropy {status.normalized_entropy:.3f} support {status.support:.1f} {rate}"
                 show(config.world, status.update, status.num_updates, state)
 
-            result = train_team(**settings, out=out, force=output.force, on_progress=on_progress)
+            with terminal.one_line_warnings():
+                result = train_team(**_world(config, hosting), out=out, force=output.force, on_progress=on_progress)
         if not output.quiet:
             _print_table(result, out, is_on_stderr=output.json)
         if output.json:
@@ -44,13 +47,28 @@ def explore(config: Explore, output: Output) -> Callable[[], int]:
     return run
 
 
+def _world(config: Explore, hosting: Hosting) -> dict[str, Any]:
+    """The settings, with the environment to be stepped on the host where anything about that was said."""
+    settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    if hosting == Hosting():
+        return settings
+    if config.world in PAPER_WORLDS or is_map_file(config.world) or config.slip is not None:
+        raise ValueError("options of how to step and observe an environment are for those of Gymnasium alone")
+    from farflung.hosting.world import hosted
+
+    options = dataclasses.asdict(hosting)
+    del options["hosted"]
+    world = hosted(config.world, horizon=config.horizon, **options)
+    return {**settings, "world": world, "horizon": None}
+
+
 @contextlib.contextmanager
 def _destination(config: Explore, output: Output) -> Iterator[Path]:
     """The directory for a run: the user's, or a new one that no other process can take meanwhile."""
     if output.out is not None:
         yield output.out
         return
-    stem = Path(config.world).stem if is_map_file(config.world) else config.world.replace("/", "-")
+    stem = Path(config.world).stem if is_map_file(config.world) else re.sub("[/:]", "-", config.world)
     name = f"{stem}-{config.agents}-{'single' if config.single else 'agents'}"
     parent = Path("runs")
     number, is_new_parent = 1, not parent.exists()
@@ -97,9 +115,13 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     console.print(table)
     console.print(
         f"{summary['updates']:,} updates, {summary['environment_steps']:,} steps in {summary['seconds']:.1f} s "
-        f"({summary['steps_per_second'] / 1e6:.1f}M steps/s) after {summary['compile_seconds']:.1f} s of compilation "
+        f"({terminal.rate(summary['steps_per_second'])}) after {summary['compile_seconds']:.1f} s of compilation "
         f"on {summary['device']}"
     )
+    if "hosted" in summary:
+        where = f"in {summary['hosted']['workers']} worker processes" if summary["hosted"]["workers"] else "in this process"
+        count = summary["hosted"]["workers"] or summary["hosted"]["copies"]
+        console.print(f"host-stepped: {count} copies of {run.config.world} {where}; a compiled world is far faster")
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:

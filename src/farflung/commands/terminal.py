@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,24 @@ def use_all_cores() -> None:
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", num_cores())
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds, in which more can be imported
+
+
+def rate(steps_per_second: float) -> str:
+    million = steps_per_second / 1e6
+    return f"{million:.1f}M steps/s" if million >= 1 else f"{steps_per_second:,.0f} steps/s"
+
+
+@contextlib.contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Prints warnings as users read them, without the line of code that they come from."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"farflung: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RuntimeWarning)
+        warnings.showwarning = show
+        yield
 
 
 @contextlib.contextmanager

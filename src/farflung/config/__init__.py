@@ -1,5 +1,6 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
+from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
     CREDITS,
@@ -31,6 +32,7 @@ __all__ = [
     "Concentration",
     "Explore",
     "FrankWolfeRun",
+    "Hosting",
     "Reproduce",
     "check_world",
     "is_map_file",

@@ -31,7 +31,8 @@ class Explore:
     """Train a team of agents to visit, together, as many different states as evenly as possible.
 
     WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of
-    a Gymnasium environment that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4).
+    a Gymnasium environment with finitely many actions (module:id imports the module first). One that carries a transition table
+    (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host.
     """
 
     world: World

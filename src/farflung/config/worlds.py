@@ -1,5 +1,6 @@
 """Whether a world of a name exists."""
 
+import importlib
 import os
 
 from farflung.checks import unknown_name
@@ -14,7 +15,13 @@ def check_world(name: str) -> None:
         raise ValueError(f"{name!r} is a directory, not a map")
     import gymnasium  # takes a while, and the paper's worlds don't need it
 
-    if name not in gymnasium.registry:
+    module, _, plain = name.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"the module of {name!r} cannot be imported: {error}") from None
+    if plain not in gymnasium.registry:
         known = [*PAPER_WORLDS, *gymnasium.registry]
         raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")
 

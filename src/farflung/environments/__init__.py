@@ -1,16 +1,19 @@
 """The worlds that a team can explore."""
 
-from farflung.environments.environment import Environment
+from farflung.environments.environment import Environment, Outline
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import from_gymnasium
-from farflung.environments.named import make_world
+from farflung.environments.named import World, find_world, make_world
 from farflung.environments.tabular import TabularMDP, from_kernel, tabular_mdp
 
 __all__ = [
     "MAZE",
     "ROOM",
     "Environment",
+    "Outline",
     "TabularMDP",
+    "World",
+    "find_world",
     "from_gymnasium",
     "from_kernel",
     "gridworld",

@@ -1,9 +1,27 @@
 """What every world offers: one copy of it, as pure functions of uniform noise."""
 
 import abc
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
+
+from farflung.entropy import Entropy
+
+
+@runtime_checkable
+class Outline(Protocol):
+    """What it takes to learn from trajectories in a world with finitely many states, whoever has played them."""
+
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def num_actions(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def entropy(self) -> Entropy:
+        """How the entropy of the states that a team has visited is estimated."""
 
 
 class Environment(eqx.Module):

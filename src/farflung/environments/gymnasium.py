@@ -8,6 +8,10 @@ import numpy as np
 from farflung.environments.tabular import TabularMDP, reachable_states, tabular_mdp
 
 
+class NoTableError(ValueError):
+    """The environment carries no transition table."""
+
+
 def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int | None = None) -> TabularMDP:
     """The world of a Gymnasium environment, or of its id, that has a transition table `P` (FrozenLake, CliffWalking, Taxi).
 
@@ -24,9 +28,9 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     core: Any = environment.unwrapped
     name = environment.spec.id if environment.spec else type(core).__name__
     if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
-        raise ValueError(
-            f"{name} carries no transition table P, so its states cannot be listed: divide its states into bins and make a "
-            "world of them with tabular_mdp, in Python"
+        raise NoTableError(
+            f"{name} carries no transition table P, so its dynamics are not known: it can be explored, stepped on the host "
+            "(farflung explore, hosted), but nothing can be computed from a table"
         )
     if horizon is None and environment.spec is not None:
         horizon = environment.spec.max_episode_steps

@@ -4,11 +4,22 @@ from pathlib import Path
 
 from farflung.config import PAPER_WORLDS, check_world, is_map_file
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
-from farflung.environments.gymnasium import from_gymnasium
+from farflung.environments.gymnasium import NoTableError, from_gymnasium
 from farflung.environments.tabular import TabularMDP
+from farflung.hosting.world import HostedWorld, hosted
+
+World = TabularMDP | HostedWorld
 
 _MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
 _SLIP = {"det": 0.0, "stoc": 0.2}
+
+
+def find_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> World:
+    """What `make_world` makes, or, for a Gymnasium id without a transition table, a world that is stepped on the host."""
+    try:
+        return make_world(name, horizon=horizon, slip=slip)
+    except NoTableError:
+        return hosted(name, horizon=horizon)
 
 
 def make_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> TabularMDP:

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from farflung.checks import whole_number
+from farflung.entropy import Entropy, plug_in
 from farflung.environments.environment import Environment
 from farflung.tables import flat, inverse_cdf, lookup
 
@@ -46,6 +47,10 @@ class TabularMDP(Environment):
     @property
     def num_successors(self) -> int:
         return self.successors.shape[-1]
+
+    @property
+    def entropy(self) -> Entropy:
+        return plug_in(self.num_states)
 
     @property
     def is_deterministic(self) -> bool:

@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from farflung import figures, files, runs
-from farflung.ceilings import ceiling
+from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
-from farflung.environments import TabularMDP, make_world
-from farflung.experiments.trials import Status, begin, finish
+from farflung.environments import TabularMDP, World, find_world
+from farflung.experiments.trials import Status, begin, finish, normalized
+from farflung.hosting.training import measure_random
+from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import play
@@ -26,7 +28,7 @@ _CEILING_SECONDS = 5
 
 
 def explore(
-    world: str | Path | TabularMDP,
+    world: str | Path | World,
     *,
     out: str | Path | None = None,
     force: bool = False,
@@ -48,30 +50,45 @@ def explore(
         on_progress: called a few times a second.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
-    if isinstance(world, TabularMDP):
+    environment: World
+    if isinstance(world, TabularMDP | HostedWorld):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        config, environment = Explore("custom", **settings), world
+        config = Explore(world.name if isinstance(world, HostedWorld) else "custom", **settings)
+        environment = world.made() if isinstance(world, HostedWorld) else world
     else:
         config = Explore(str(world), **settings)
-        environment = make_world(config.world, horizon=config.horizon, slip=config.slip)
+        environment = find_world(config.world, horizon=config.horizon, slip=config.slip)
     if out is not None:
         runs.check_destination(Path(out), force)
     if on_progress is not None:
         on_progress(Status(0, config.updates, 0.0, None, None))
     with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
-        highest = pool.submit(
-            ceiling, environment, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS
-        )
+        highest = pool.submit(_ceiling, config, environment)
         (run,) = finish(begin([config], environment), on_progress)
     with files.uninterrupted():
-        baseline = {name: float(value) for name, value in random_baseline(config, environment)._asdict().items()}
+        baseline = {name: float(value) for name, value in _of_random_actions(config, environment)._asdict().items()}
         percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
         further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
         run = dataclasses.replace(run, summary={**run.summary, **further})
         if out is not None:
             runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
+
+
+def _ceiling(config: Explore, world: World) -> Ceiling:
+    if isinstance(world, HostedWorld):
+        num_samples = config.agents * config.trajectories * (world.horizon + 1)
+        return ceiling_by_counting(num_samples, world.num_states if world.index.is_complete else None)
+    return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+
+
+def _of_random_actions(config: Explore, world: World) -> Metrics:
+    if isinstance(world, HostedWorld):
+        num_states = world.num_states  # that of the run: random actions may find more
+        found = measure_random(world.as_it_is(), config.agents, config.batch_size, config.trajectories)
+        return found._replace(normalized_entropy=normalized(found.entropy, num_states))
+    return random_baseline(config, world)
 
 
 def random_baseline(config: Explore, world: TabularMDP) -> Metrics:

@@ -14,10 +14,12 @@ from jaxtyping import Float, Int
 from farflung import runs
 from farflung.algorithms import PGPSE
 from farflung.config import Explore
-from farflung.environments import TabularMDP
-from farflung.metrics import Metrics
+from farflung.environments import TabularMDP, World
+from farflung.hosting.training import train_hosted
+from farflung.hosting.world import HostedWorld
+from farflung.metrics import Metrics, Value
 from farflung.runs import Run
-from farflung.training import Progress, train
+from farflung.training import Counted, Progress, train
 
 _MOST_LOGITS = 2_000_000
 _LEAST_GROWTH = 1e-3
@@ -39,7 +41,7 @@ class Trials:
     """Configs that train side by side, compiled and ready to go."""
 
     configs: Sequence[Explore]
-    world: TabularMDP
+    world: World
     progress: Iterator[Progress]
     compile_seconds: float
 
@@ -48,7 +50,7 @@ class Trials:
         return sum(runs.steps_per_update(config, self.world) * len(config.seeds) for config in self.configs)
 
 
-def begin(configs: Sequence[Explore], world: TabularMDP, num_successors: int | None = None) -> Trials:
+def begin(configs: Sequence[Explore], world: World, num_successors: int | None = None) -> Trials:
     """Compiles the training of configs that differ in numbers alone.
 
     Args:
@@ -56,14 +58,18 @@ def begin(configs: Sequence[Explore], world: TabularMDP, num_successors: int | N
     """
     began = time.perf_counter()
     config = configs[0]
-    played = world if num_successors is None else world.widened(num_successors)
     algorithm = algorithm_of(configs, world)
-    progress = train(algorithm, played, config.seeds * len(configs), config.updates, config.log_every, pause_every(config))
+    seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config))
+    if isinstance(world, HostedWorld):
+        progress = train_hosted(algorithm, world, seeds, *schedule)
+    else:
+        played = world if num_successors is None else world.widened(num_successors)
+        progress = train(algorithm, played, seeds, *schedule)
     next(progress)
     return Trials(configs, world, progress, time.perf_counter() - began)
 
 
-def algorithm_of(configs: Sequence[Explore], world: TabularMDP) -> PGPSE:
+def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
     config = configs[0]
 
     def by_seed(name: str) -> Float[np.ndarray, " seed"]:
@@ -88,11 +94,12 @@ def algorithm_of(configs: Sequence[Explore], world: TabularMDP) -> PGPSE:
     )
 
 
-def is_time_dependent(config: Explore, world: TabularMDP) -> bool:
-    """Whether the policies get a table for each time: if asked for, or with `auto` where that stays small."""
+def is_time_dependent(config: Explore, world: World) -> bool:
+    """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
     num_agents = 1 if config.single else config.agents
     num_logits = num_agents * world.horizon * world.num_states * world.num_actions
-    return config.policy == "time-dependent" or (config.policy == "auto" and num_logits <= _MOST_LOGITS)
+    is_small = num_logits <= _MOST_LOGITS and (isinstance(world, TabularMDP) or world.index.is_complete)
+    return config.policy == "time-dependent" or (config.policy == "auto" and is_small)
 
 
 def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) -> list[Run]:
@@ -100,6 +107,7 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
     num_updates = trials.configs[0].updates
     updates: list[np.ndarray] = []
     metrics: list[Metrics] = []
+    counted: list[Counted] = []
     latest, is_interrupted, is_flat = None, False, False
     began = time.perf_counter()
     try:
@@ -107,8 +115,10 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
             if len(latest.recorded):
                 updates.append(latest.recorded)
                 metrics.append(latest.metrics)
+            if latest.counted is not None:
+                counted.append(latest.counted)
             if on_progress is not None:
-                rate = latest.update * trials.steps_per_update / (time.perf_counter() - began)
+                rate = _num_steps(trials, latest) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *_shown(metrics)))
             if _is_due(trials.configs[0], latest.update):
                 is_flat = has_stopped_growing(
@@ -124,17 +134,41 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
     seconds = time.perf_counter() - began
     recorded = np.concatenate(updates)
     table = Metrics(*(np.concatenate(column, axis=1) for column in zip(*metrics, strict=True)))
+    world = trials.world
+    if isinstance(world, HostedWorld):  # only now is it known how many states there are
+        world = world.as_it_is()
+        table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))
     finished = []
     for number, config in enumerate(trials.configs):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         own = Metrics(*(column[rows] for column in table))
         # On one device from here on: what is spread over several does not mix with a user's other arrays.
         team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.team)
-        summary = _summary(trials, config, latest.update, seconds)
+        summary = _summary(trials, config, latest, seconds)
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
-        finished.append(Run(config, trials.world, recorded, own, team, summary))
+        finished.append(Run(config, world, recorded, own, team, summary, _joined(counted, rows, world)))
     return finished
+
+
+def _joined(counted: list[Counted], rows: slice, world: World) -> Counted | None:
+    if not counted:
+        return None
+    visits = counted[-1].visits[rows]
+    with_all = np.pad(visits, ((0, 0), (0, 0), (0, world.num_states - visits.shape[-1])))
+    return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps)
+
+
+def _num_steps(trials: Trials, progress: Progress) -> int:
+    """The environment steps of all seeds so far."""
+    if progress.counted is not None:
+        return progress.counted.num_steps * progress.num_seeds
+    return progress.update * trials.steps_per_update
+
+
+def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
+    """Entropies in units of the log of the number of states."""
+    return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
 
 
 def pause_every(config: Explore) -> int | None:
@@ -161,9 +195,9 @@ def _shown(metrics: list[Metrics]) -> tuple[float, float] | tuple[None, None]:
     return float(np.mean(metrics[-1].normalized_entropy[:, -1])), float(np.mean(metrics[-1].support[:, -1]))
 
 
-def _summary(trials: Trials, config: Explore, num_updates: int, seconds: float) -> dict[str, object]:
-    steps = num_updates * runs.steps_per_update(config, trials.world) * len(config.seeds)
-    return {
+def _summary(trials: Trials, config: Explore, latest: Progress, seconds: float) -> dict[str, object]:
+    steps = _num_steps(trials, latest)
+    summary = {
         "farflung": version("farflung"),
         "world": config.world,
         "states": trials.world.num_states,
@@ -171,11 +205,14 @@ def _summary(trials: Trials, config: Explore, num_updates: int, seconds: float) 
         "horizon": trials.world.horizon,
         "agents": config.agents,
         "single": config.single,
-        "updates": num_updates,
+        "updates": latest.update,
         "seeds": list(config.seeds),
-        "environment_steps": steps,
+        "environment_steps": steps // len(trials.configs),
         "seconds": seconds,
         "compile_seconds": trials.compile_seconds,
-        "steps_per_second": num_updates * trials.steps_per_update / seconds,
+        "steps_per_second": steps / seconds,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
+    if isinstance(trials.world, HostedWorld):
+        summary["hosted"] = trials.world.as_json()
+    return summary

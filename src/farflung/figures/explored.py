@@ -9,6 +9,7 @@ from matplotlib.figure import Figure, SubFigure
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
+from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
 
@@ -51,7 +52,7 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
 
 def _occupancy_maps(figure: SubFigure, run: Run) -> None:
     seed = typical_seed(run)
-    visits = np.asarray(occupancy(run.world, run.team_of(seed)))
+    visits = _visits(run, seed)
     num_agents = len(visits)
     if num_agents == 1:
         _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
@@ -77,6 +78,13 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
         agents_figure.suptitle(f"the first {shown} of {num_agents} agents", fontsize=8)
+
+
+def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
+    if isinstance(run.world, HostedWorld):
+        assert run.counted is not None
+        return run.counted.visits[run.config.seeds.index(seed)]
+    return np.asarray(occupancy(run.world, run.team_of(seed)))
 
 
 def _team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:

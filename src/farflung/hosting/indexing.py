@@ -1,0 +1,220 @@
+"""Observations of a simulator as numbers of states, and numbers of actions as what the simulator takes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Float, Int
+
+_MOST_LISTED = 100_000
+
+Features = Int[np.ndarray, "copy feature"]
+
+
+@runtime_checkable
+class StateIndex(Protocol):
+    """What numbers the states of a world whose observations come in batches, one for each copy."""
+
+    is_complete: bool
+    """Whether the number of states is known from the start; else they are numbered as they are met."""
+
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def features(self) -> Int[np.ndarray, "state feature"]:
+        """What distinguishes the states from one another."""
+
+    def __call__(self, observations: Any) -> Int[np.ndarray, " copy"]: ...
+
+
+class Listed:
+    """States numbered through their space: every combination of the values that its parts can take."""
+
+    is_complete = True
+
+    def __init__(self, features_of: Callable[[Any], Features], sizes: Sequence[int]) -> None:
+        self._features_of, self._sizes = features_of, tuple(sizes)
+        self._strides = np.cumprod([1, *self._sizes[:0:-1]], dtype=np.int64)[::-1]
+
+    @property
+    def num_states(self) -> int:
+        return int(np.prod(self._sizes))
+
+    @property
+    def features(self) -> Int[np.ndarray, "state feature"]:
+        return np.stack(np.unravel_index(np.arange(self.num_states), self._sizes), axis=-1)
+
+    def __call__(self, observations: Any) -> Int[np.ndarray, " copy"]:
+        features = self._features_of(observations)
+        return features[:, 0] if len(self._sizes) == 1 else features @ self._strides
+
+
+class Met:
+    """States numbered in the order in which they are met."""
+
+    is_complete = False
+
+    def __init__(self, features_of: Callable[[Any], Features]) -> None:
+        self._features_of = features_of
+        self._number: dict[bytes, int] = {}
+        self._met: list[Int[np.ndarray, " feature"]] = []
+
+    def know(self, features: Int[np.ndarray, "state feature"]) -> None:
+        """Numbers states that were met before, in their order."""
+        for row in features:
+            self._number_of(row)
+
+    @property
+    def num_states(self) -> int:
+        return len(self._met)
+
+    @property
+    def features(self) -> Int[np.ndarray, "state feature"]:
+        return np.stack(self._met) if self._met else np.zeros((0, 0), np.int64)
+
+    def __call__(self, observations: Any) -> Int[np.ndarray, " copy"]:
+        return np.array([self._number_of(features) for features in self._features_of(observations)], np.int64)
+
+    def _number_of(self, features: Int[np.ndarray, " feature"]) -> int:
+        key = features.tobytes()
+        number = self._number.setdefault(key, len(self._met))
+        if number == len(self._met):
+            self._met.append(features.copy())
+        return number
+
+
+class Known:
+    """States that are known by their features alone, where nothing can be observed."""
+
+    is_complete = False
+
+    def __init__(self, features: Int[np.ndarray, "state feature"]) -> None:
+        self.features = features
+
+    @property
+    def num_states(self) -> int:
+        return len(self.features)
+
+    def __call__(self, observations: Any) -> Int[np.ndarray, " copy"]:
+        raise ValueError("the environment of these states was not made")
+
+
+def state_index(
+    space: spaces.Space[Any],
+    *,
+    bins: Sequence[int] | None = None,
+    low: Sequence[float | int] | None = None,
+    high: Sequence[float | int] | None = None,
+) -> StateIndex:
+    """How observations of a space become states: through the space where it is small, else as they are met.
+
+    Args:
+        bins: into how many equal parts each real number of an observation is divided; one for all, or one for each.
+        low: where the bins of each real number begin, by default where the space does.
+        high: where they end.
+    """
+    reals = _num_reals(space)
+    if reals and bins is None:
+        raise ValueError(f"an observation has {reals} real numbers, which make no states: choose bins to divide each into")
+    if bins is not None and not reals:
+        raise ValueError("bins are for observations of real numbers, and these have none")
+    limits = [_each(name, values, reals) for name, values in (("bins", bins), ("low", low), ("high", high))]
+    divided = iter(zip(*limits, strict=True))
+    features_of, sizes = _features(space, divided)
+    if None not in sizes and np.prod([float(size) for size in sizes if size]) <= _MOST_LISTED:
+        return Listed(features_of, [size for size in sizes if size])
+    return Met(features_of)
+
+
+def actions_of(space: spaces.Space[Any]) -> list[Any]:
+    """What the simulator takes for each number of an action."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start) + number for number in range(int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        sizes = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else np.full(int(np.prod(space.shape)), 2)
+        if np.prod(sizes.astype(float)) > _MOST_LISTED:
+            raise ValueError(f"{np.prod(sizes.astype(float)):.0f} combinations of actions are too many for tables")
+        start = np.asarray(getattr(space, "start", 0), space.dtype)
+        return [np.array(row, space.dtype).reshape(space.shape) + start for row in np.ndindex(*sizes)]
+    raise ValueError(f"its actions are {space}: a table of probabilities needs finitely many of them (Discrete, MultiDiscrete)")
+
+
+def _each(name: str, values: Sequence[Any] | None, number: int) -> list[Any]:
+    values = [None] if values is None else list(values)
+    if len(values) not in (1, number):
+        raise ValueError(
+            f"{name} needs one number, or one for each of the {number} real ones of an observation: not {len(values)}"
+        )
+    return values * number if len(values) == 1 else values
+
+
+def _num_reals(space: spaces.Space[Any]) -> int:
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return sum(map(_num_reals, _parts(space)))
+    is_real = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    return int(np.prod(space.shape)) if is_real and space.shape is not None else 0
+
+
+def _parts(space: Any) -> list[spaces.Space[Any]]:
+    return list(space.spaces.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
+
+
+def _features(space: spaces.Space[Any], divided: Any) -> tuple[Callable[[Any], Features], list[int | None]]:
+    """A function from a batch of observations to whole numbers, and below what each of them stays (None: not known)."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (lambda batch: np.asarray(batch, np.int64)[:, None] - start), [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        first = np.asarray(getattr(space, "start", 0), np.int64)
+        return (lambda batch: _flat(np.asarray(batch, np.int64) - first)), [int(n) for n in space.nvec.reshape(-1)]
+    if isinstance(space, spaces.MultiBinary):
+        return (lambda batch: _flat(np.asarray(batch, np.int64))), [2] * int(np.prod(space.shape))
+    if isinstance(space, spaces.Box):
+        return _box_features(space, divided)
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
+        parts = [_features(part, divided) for part in _parts(space)]
+
+        def joined(batch: Any) -> Features:
+            return np.concatenate([of(batch[key]) for key, (of, _) in zip(keys, parts, strict=True)], axis=1)
+
+        return joined, [size for _, sizes in parts for size in sizes]
+    raise ValueError(
+        f"observations of the space {type(space).__name__} make no states by themselves: say what of it is the state "
+        "(--observe, or hosted(observe=...))"
+    )
+
+
+def _box_features(space: spaces.Box, divided: Any) -> tuple[Callable[[Any], Features], list[int | None]]:
+    first, last = space.low.reshape(-1), space.high.reshape(-1)
+    if not np.issubdtype(space.dtype, np.floating):
+        whole = [int(above) - int(below) + 1 for below, above in zip(first, last, strict=True)]
+        if len(whole) > 0 and float(np.prod([float(size) for size in whole])) <= _MOST_LISTED:
+            lowest = first.astype(np.int64)
+            return (lambda batch: _flat(np.asarray(batch).astype(np.int64)) - lowest), list(whole)
+        return (lambda batch: _flat(np.asarray(batch).astype(np.int64))), [None] * len(whole)
+    bins, low, high = (list(column) for column in zip(*(next(divided) for _ in first), strict=True))
+    low = [bound if given is None else given for given, bound in zip(low, first, strict=True)]
+    high = [bound if given is None else given for given, bound in zip(high, last, strict=True)]
+    begin, end, count = np.array(low, float), np.array(high, float), np.array(bins, np.int64)
+    for number, (below, above, parts) in enumerate(zip(begin, end, count, strict=True)):
+        if not (np.isfinite(below) and np.isfinite(above) and abs(above) < 1e30 and abs(below) < 1e30):
+            raise ValueError(f"real number {number + 1} of an observation has no bounds: give low and high for its bins")
+        if not below < above:
+            raise ValueError(f"bins need low below high, and for real number {number + 1} it is {below:g} to {above:g}")
+        if parts < 1:
+            raise ValueError(f"bins must be at least 1, not {parts}")
+    scale = count / (end - begin)
+
+    def binned(batch: Any) -> Features:
+        real: Float[np.ndarray, "copy feature"] = _flat(np.asarray(batch, float))
+        if np.isnan(real).any():
+            raise ValueError("an observation is not a number: no bin holds it")
+        return np.clip((real - begin) * scale, 0, count - 1).astype(np.int64)
+
+    return binned, [int(parts) for parts in count]
+
+
+def _flat(batch: np.ndarray) -> np.ndarray:
+    return batch.reshape(len(batch), -1)

@@ -1,0 +1,244 @@
+"""Many copies of a simulator that play episodes side by side, and go on when one of them breaks."""
+
+import contextlib
+import multiprocessing
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from jaxtyping import Bool, Float, Int
+
+from farflung.hosting.copies import Copy, CopyError, Make, Observe
+from farflung.hosting.indexing import StateIndex
+
+_MOST_ATTEMPTS = 3
+_SECONDS_TO_DIE = 1.0
+_SEEDS = 2**31 - 1
+
+OVER = -1
+"""The state after an episode has ended."""
+
+
+class Episodes(NamedTuple):
+    """What was played, one row for each episode."""
+
+    states: Int[np.ndarray, "episode times"]
+    """`OVER` after an early end."""
+    actions: Int[np.ndarray, "episode time"]
+    rewards: Float[np.ndarray, "episode time"]
+    is_terminated: Bool[np.ndarray, " episode"]
+    """Whether the simulator itself ended it, and not a limit on its length."""
+
+
+class Pool:
+    """Copies of a simulator, in this process or each in a worker of its own.
+
+    Each episode has a seed of its own, so that what is played depends on neither the number of copies nor on who plays what.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        observe: Observe | None,
+        actions: list[Any],
+        *,
+        copies: int,
+        workers: int,
+        timeout: float,
+        failures: list[str],
+    ) -> None:
+        """Opens the copies.
+
+        Args:
+            failures: to which the reports of broken copies are added.
+        """
+        self._failures = failures
+        self.num_copies = workers or copies
+        self._name, self._make, self._observe, self._timeout = name, make, observe, timeout
+        self._is_parallel = workers > 0
+        self._actions = np.asarray(actions)
+        self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind in (None, GeneratorExit):
+            self._vector.close()
+        else:
+            self._kill()
+
+    def play(
+        self,
+        index: StateIndex,
+        thresholds: Float[np.ndarray, "policy step row action"],
+        policies: Int[np.ndarray, " episode"],
+        agents: Int[np.ndarray, " episode"],
+        noise: Float[np.ndarray, "episode time"],
+        seeds: Int[np.ndarray, " episode"],
+    ) -> Episodes:
+        """One episode for each seed.
+
+        Args:
+            thresholds: cumulative probabilities of the actions, with a time axis of length 1 if they are always the same. A
+                state that is not in the table yet is treated as its last one.
+            policies: whose policy plays an episode.
+            agents: who plays an episode; each agent has copies of its own.
+            noise: a uniform number for each action.
+        """
+        num_episodes, horizon = noise.shape
+        states = np.full((num_episodes, horizon + 1), OVER, np.int32)
+        actions = np.zeros((num_episodes, horizon), np.int32)
+        rewards = np.zeros((num_episodes, horizon), np.float32)
+        is_terminated = np.zeros(num_episodes, bool)
+        seeds = np.append(np.asarray(seeds, np.int64), 1)  # the last is that of copies that have nothing to play
+        attempts = np.zeros_like(seeds)
+        num_times, num_rows, num_actions = thresholds.shape[1:]
+        table = np.ascontiguousarray(thresholds[..., :-1]).reshape(-1, num_actions - 1)
+        num_agents = int(agents.max()) + 1 if num_episodes else 1
+        waiting = [deque(np.flatnonzero(agents == agent).tolist()) for agent in range(num_agents)]
+        owners = np.arange(self.num_copies) % num_agents
+        if self.num_copies < num_agents:
+            waiting, owners = [deque(range(num_episodes))], np.zeros(self.num_copies, np.int64)
+
+        slots = np.full(self.num_copies, -1)  # the episode that each copy plays; -1: none, it idles along
+        times = np.zeros(self.num_copies, np.int64)
+        here = np.zeros(self.num_copies, np.int64)
+        is_due = np.ones(self.num_copies, bool)  # to be reset before the next step
+        left = num_episodes
+        while left:
+            try:
+                if is_due.any():
+                    for copy in np.flatnonzero(is_due):
+                        queue = waiting[owners[copy]]
+                        slots[copy] = queue.popleft() if queue else -1
+                    begins = is_due & (slots >= 0)
+                    observations = self._reset(is_due, seeds[slots])
+                    found = index(observations)
+                    here[is_due], times[is_due] = found[is_due], 0
+                    states[slots[begins], 0] = here[begins]
+                    is_due[:] = False
+                first = (policies[slots] * num_times + (times if num_times > 1 else 0)) * num_rows
+                rows = first + np.minimum(here, num_rows - 1)
+                chosen = (noise[slots, times, None] >= table[rows]).sum(axis=1)
+                observations, paid, terminated, truncated = self._step(self._actions[chosen])
+            except Exception as error:  # a simulator may raise anything
+                self._restart(error, slots, seeds, attempts)
+                for copy in np.flatnonzero(slots >= 0):
+                    waiting[owners[copy]].appendleft(int(slots[copy]))
+                    states[slots[copy]] = OVER
+                is_due[:], slots[:] = True, -1
+                continue
+            here = index(observations)
+            busy = slots >= 0
+            episodes, now = slots[busy], times[busy]
+            actions[episodes, now], rewards[episodes, now] = chosen[busy], paid[busy]
+            states[episodes, now + 1] = here[busy]
+            times += 1
+            ended = terminated | truncated
+            is_over = busy & (ended | (times >= horizon))
+            is_due = ended | is_over
+            times[~busy] = 0
+            if is_over.any():
+                left -= int(is_over.sum())
+                is_terminated[slots[is_over]] = terminated[is_over]
+                slots[is_over] = -1
+        return Episodes(states, actions, rewards, is_terminated)
+
+    def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
+        copies = [Copy(self._make, self._observe, number) for number in range(self.num_copies)]
+        try:
+            if not self._is_parallel:
+                return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+            # Not by fork: JAX has threads, and a forked process would wait for locks that they held.
+            context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        except Exception as error:
+            raise ValueError(f"{self._name} cannot be made: {_one_line(error)}") from error
+
+    def _kill(self) -> None:
+        """Ends the workers at once, whatever they are doing."""
+        if isinstance(self._vector, AsyncVectorEnv):
+            for process in self._vector.processes:
+                process.kill()
+            for process in self._vector.processes:
+                process.join()
+            self._vector.closed = True
+        else:
+            with contextlib.suppress(Exception):  # what is broken may not even close
+                self._vector.close()
+
+    def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> Any:
+        options = {} if is_due.all() else {"reset_mask": is_due.copy()}
+        if isinstance(self._vector, AsyncVectorEnv):
+            self._vector.reset_async(seed=seeds.tolist(), options=options or None)
+            with _silent():
+                return self._vector.reset_wait(self._timeout)[0]
+        return self._vector.reset(seed=seeds.tolist(), options=options or None)[0]
+
+    def _step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        if isinstance(self._vector, AsyncVectorEnv):
+            self._vector.step_async(actions)
+            with _silent():
+                return self._vector.step_wait(self._timeout)[:4]
+        return self._vector.step(actions)[:4]
+
+    def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
+        """Reports what broke and opens all copies anew; the episodes that broke get other seeds."""
+        broken = self._broken(error)
+        episodes = np.unique(slots[broken])
+        where = f"with seed {', '.join(map(str, seeds[episodes]))}"
+        what = _what(error, self._timeout)
+        attempts[episodes] += 1
+        if not broken:
+            raise ValueError(f"{self._name} {what}") from error
+        if attempts.max() >= _MOST_ATTEMPTS:
+            tried = f"and in {_MOST_ATTEMPTS - 1} before with other seeds"
+            raise ValueError(f"{self._name} {what} in an episode {where}, {tried}") from error
+        message = f"{self._name} {what} in an episode {where}: it is played again with another seed in a new copy"
+        self._failures.append(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
+        self._kill()
+        self._vector = self._open()
+
+    def _broken(self, error: Exception) -> list[int]:
+        if not isinstance(self._vector, AsyncVectorEnv):
+            return [error.number] if isinstance(error, CopyError) else []
+        pipes, processes = self._vector.parent_pipes, self._vector.processes
+        if raised := [number for number, pipe in enumerate(pipes) if pipe is None]:
+            return raised
+        if isinstance(error, multiprocessing.TimeoutError):
+            return [number for number, pipe in enumerate(pipes) if not pipe.poll()]
+        give_up = time.perf_counter() + _SECONDS_TO_DIE  # a process that has closed its pipe takes a moment to end
+        while not (dead := [number for number, process in enumerate(processes) if not process.is_alive()]):
+            if time.perf_counter() > give_up:
+                break
+            time.sleep(0.01)
+        return dead
+
+
+def _what(error: Exception, timeout: float) -> str:
+    if isinstance(error, multiprocessing.TimeoutError):
+        return f"gave no answer for {timeout:g} seconds"
+    if isinstance(error, EOFError | OSError):
+        return "ended its process"
+    return f"failed ({_one_line(error)})"
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, CopyError) else f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without Gymnasium's own, coloured and long, reports of what is reported in one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,70 @@
+"""Small environments as a user would write them, some of which break. Worker processes import this module."""
+
+import os
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Corridor(gymnasium.Env):
+    """Walks left and right between 0 and 4; at 4 an episode is over."""
+
+    observation_space = spaces.Discrete(5, start=10)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed_given, self.place = seed, 2
+        return 10 + self.place, {}
+
+    def step(self, action):
+        self.place = max(0, self.place + (1 if action else -1))
+        return 10 + self.place, float(self.place == 4), self.place == 4, False, {}
+
+
+class Unlucky(Corridor):
+    """Breaks in the way that its flavour says, in its second step of every episode whose seed is divisible by 3."""
+
+    def __init__(self, flavour="raises"):
+        self.flavour, self.num_steps = flavour, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.num_steps = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps == 2 and self.seed_given % 3 == 0:
+            if self.flavour == "raises":
+                raise ZeroDivisionError("no such luck")
+            if self.flavour == "dies":
+                os._exit(3)
+            time.sleep(60)
+        return super().step(action)
+
+
+class Broken(Corridor):
+    def step(self, action):
+        raise RuntimeError("always")
+
+
+class Planes(gymnasium.Env):
+    """Real numbers, several kinds of them, and an attribute that says more."""
+
+    observation_space = spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float64), "light": spaces.MultiBinary(1)})
+    action_space = spaces.MultiDiscrete([2, 3], start=[0, -1])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.cell = np.zeros(2), (3, 7)
+        return self._look(), {}
+
+    def step(self, action):
+        self.place = np.clip(self.place + np.array([0.5 * action[0], 0.5 * action[1]]), -1, 1)
+        self.cell = (self.cell[0] + int(action[0]), self.cell[1])
+        return self._look(), 0.0, False, False, {}
+
+    def _look(self):
+        return {"place": self.place.copy(), "light": np.array([int(self.place[0] > 0)], np.int8)}
