@@ -124,6 +124,26 @@ def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
         np.testing.assert_array_equal(together[row], alone[0])
 
 
+def test_seeds_with_worlds_of_their_own_train_as_they_would_alone():
+    algorithm, stochastic = VARIANTS["the defaults"], make_world("maze-stoc")
+    worlds = [make_world("maze-det").widened(stochastic.num_successors), stochastic, make_world("maze-stoc", slip=0.5)]
+    _, metrics, together = trained(algorithm, worlds, (7, 7, 0))
+    for row, (world, seed) in enumerate(zip(worlds, (7, 7, 0), strict=True)):
+        _, alone_metrics, alone = trained(algorithm, world, (seed,))
+        np.testing.assert_array_equal(together[row], alone[0])
+        np.testing.assert_array_equal(metrics.entropy[row], alone_metrics.entropy[0])
+    assert not np.array_equal(together[0], together[1])
+
+
+@pytest.mark.parametrize(
+    ("worlds", "message"),
+    [(("maze-det",), "each of the 2, not 1"), (("maze-det", "maze-stoc"), "one shape"), (("maze-det", "room-det"), "steps")],
+)
+def test_worlds_that_do_not_fit_are_refused(worlds, message):
+    with pytest.raises(ValueError, match=message):
+        next(train(SMALL, [make_world(name) for name in worlds], (0, 1), 5))
+
+
 @pytest.mark.parametrize(
     ("seeds", "num_updates", "message"), [((), 5, "at least one seed"), ((-1,), 5, "a seed"), ((0,), 0, "num_updates")]
 )

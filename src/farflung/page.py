@@ -174,13 +174,14 @@ def _settings(reproduction: Reproduction) -> str:
 
 def _timings(reproduction: Reproduction, seconds: float) -> str:
     runs = _all_runs(reproduction)
-    steps, training = (sum(run.summary[key] for run in runs) for key in ("environment_steps", "seconds"))
-    compiling = {(cell, run.summary["compile_seconds"]) for own in reproduction.runs.values() for cell, run in own.items()}
+    # Parts that trained side by side have these in common, to the last digit.
+    timings = {(run.summary["seconds"], run.summary["compile_seconds"]) for run in runs}
+    training, compiling = (sum(column) for column in zip(*timings, strict=True))
     rows = {
-        "environment steps": f"{steps:,}",
+        "environment steps": f"{sum(run.summary['environment_steps'] for run in runs):,}",
         "this page, from start to end": f"{seconds:.1f} s",
-        "training, schedules side by side": f"{training / len(reproduction.config.schedules):.1f} s",
-        "compilation, while other parts trained": f"{sum(each for _, each in compiling):.1f} s",
+        "training, several parts side by side": f"{training:.1f} s",
+        "compilation, while other parts trained": f"{compiling:.1f} s",
     }
     return definition_table(rows) + "<p>Parts that were kept from an earlier start count with the time that they took then.</p>"
 

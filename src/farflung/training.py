@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt
 
 from farflung.checks import whole_number, whole_seeds
 from farflung.environments import Outline, TabularMDP
@@ -68,7 +68,7 @@ class Progress(NamedTuple):
 
 def train(
     algorithm: Algorithm,
-    environment: TabularMDP,
+    environment: TabularMDP | Sequence[TabularMDP],
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
@@ -77,25 +77,28 @@ def train(
     """Trains one team per seed and yields where it stands: once before the first update, when all is compiled, and then a few
     times a second.
 
-    A seed's numbers depend on nothing but the seed: not on the other seeds, the number of devices or what is recorded when.
+    A seed's numbers depend on nothing but the seed: not on the other seeds and their worlds, the number of devices or what is
+    recorded when.
 
     Args:
+        environment: one for all seeds, or one for each, all of the same shape.
         log_every: updates between records.
         pause_every: updates after which, among other times, it is told where training stands.
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     devices = jax.local_devices()[: len(seeds)]
     mesh = Mesh(np.array(devices), ("seed",), axis_types=(AxisType.Auto,))
-    num_padding = -len(seeds) % len(devices)
-    by_seed = NamedSharding(mesh, PartitionSpec("seed"))
+    rows = np.pad(np.arange(len(seeds)), (0, -len(seeds) % len(devices)), mode="edge")
 
-    def spread(values: Any, dtype: Any) -> Array:
-        each = np.broadcast_to(np.asarray(values, dtype), (len(seeds),))
-        return jax.device_put(np.pad(each, (0, num_padding), mode="edge"), by_seed)
+    def spread(values: np.ndarray) -> Array:
+        return jax.device_put(values[rows], NamedSharding(mesh, PartitionSpec("seed")))
 
-    environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
-    algorithm = jax.tree.map(lambda leaf: spread(leaf, np.float32), algorithm)
-    keys, state = _compiled(_begin, mesh, environment, algorithm, spread(seeds, np.uint32))
+    if isinstance(environment, TabularMDP):
+        environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
+    else:
+        environment = jax.tree.map(spread, _stacked(environment, len(seeds)))
+    algorithm = jax.tree.map(lambda leaf: spread(np.broadcast_to(np.asarray(leaf, np.float32), len(seeds))), algorithm)
+    keys, state = _compiled(_begin, mesh, environment, algorithm, spread(np.asarray(seeds, np.uint32)))
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
@@ -143,6 +146,23 @@ def last_percent(num_updates: int) -> int:
     return num_updates - max(1, num_updates // 100) + 1
 
 
+def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:
+    """One world with a leading axis for the seeds."""
+    if len(worlds) != num_seeds:
+        raise ValueError(f"expected one world for all seeds or one for each of the {num_seeds}, not {len(worlds)}")
+    shapes = [(jax.tree.structure(world), [leaf.shape for leaf in jax.tree.leaves(world)]) for world in worlds]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "worlds that train side by side must have one shape: as many states, actions, successors, starts and steps"
+        )
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *worlds)
+
+
+def _axis(environment: TabularMDP) -> int | None:
+    """The seeds' axis as `vmap` takes it: None where they share a world."""
+    return 0 if environment.successors.ndim == 4 else None
+
+
 def _compiled(function: Any, *arguments: Any) -> Any:
     """Calls a jitted function that may not be compiled yet.
 
@@ -163,9 +183,10 @@ def _begin(
     def begin(environment: TabularMDP, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-        return train_keys, jax.vmap(lambda algorithm, key: algorithm.init(key, environment))(algorithm, init_keys)
+        init = jax.vmap(lambda environment, algorithm, key: algorithm.init(key, environment), (_axis(environment), 0, 0))
+        return train_keys, init(environment, algorithm, init_keys)
 
-    return _over_seeds(begin, mesh, num_shared=1)(environment, algorithm, seeds)
+    return _over_seeds(begin, mesh, (_axis(environment), 0, 0))(environment, algorithm, seeds)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -197,10 +218,11 @@ def _advance(
         state: Any,
     ) -> tuple[Any, Metrics]:
         def update(index: Array, state: Any) -> Any:
-            def learn_one(algorithm: Algorithm, state: Any, trajectories: Trajectories) -> Any:
+            def learn_one(environment: TabularMDP, algorithm: Algorithm, state: Any, trajectories: Trajectories) -> Any:
                 return algorithm.learn(environment, state, trajectories)
 
-            return jax.vmap(learn_one)(algorithm, state, _sample(environment, algorithm, keys, index, state))
+            batch = _sample(environment, algorithm, keys, index, state)
+            return jax.vmap(learn_one, (_axis(environment), 0, 0, 0))(environment, algorithm, state, batch)
 
         def measured(index: Array, state: Any) -> Metrics:
             batch = _sample(environment, algorithm, keys, index, state)
@@ -218,7 +240,7 @@ def _advance(
         _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
         return state, table
 
-    mapped = _over_seeds(advance, mesh, num_shared=5)
+    mapped = _over_seeds(advance, mesh, (_axis(environment), None, None, None, None, 0, 0, 0))
     return mapped(environment, first, last, recorded, num_records, algorithm, keys, state)
 
 
@@ -227,15 +249,13 @@ def _advance(
 def _sample(
     environment: TabularMDP, algorithm: Algorithm, keys: Key[Array, " seed"], index: Int[Array, ""], state: Any
 ) -> Trajectories:
-    def sample_one(algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
+    def sample_one(environment: TabularMDP, algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
         return algorithm.sample(jr.fold_in(key, index), environment, state)
 
-    return jax.vmap(sample_one)(algorithm, keys, state)
+    return jax.vmap(sample_one, (_axis(environment), 0, 0, 0))(environment, algorithm, keys, state)
 
 
-def _over_seeds(function: Any, mesh: Mesh, num_shared: int) -> Any:
-    def mapped(*arguments: PyTree[Array]) -> Any:
-        specs = tuple(PartitionSpec() if i < num_shared else PartitionSpec("seed") for i in range(len(arguments)))
-        return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("seed"), check_vma=False)(*arguments)
-
-    return mapped
+def _over_seeds(function: Any, mesh: Mesh, axes: Sequence[int | None]) -> Any:
+    """Divides the seeds among the devices, where an argument has an axis for them; what has none, each device gets."""
+    specs = tuple(PartitionSpec() if axis is None else PartitionSpec("seed") for axis in axes)
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("seed"), check_vma=False)

@@ -149,10 +149,10 @@ def ablate(
         folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
         with compiling_threads() as pool:
             try:
-                for group, found in zip(groups, train_all(folders, worlds, out, pool, tell_all, note), strict=True):
-                    runs |= {(setting, name): found[_folder(setting, name)] for name in group}
+                found = dict(train_all(folders, worlds, out, pool, tell_all, note))
             finally:
                 pool.shutdown(cancel_futures=True)
+        runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
         tell_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
         ceilings[setting] = ceiling(world, setting.agents)
         for stage in STAGES:

@@ -75,7 +75,7 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
     trained = {}
     for is_single in (False, True):
         explore = replace(team, single=is_single)
-        (run,) = finish(begin([explore], world), on_training)
+        (run,) = finish(begin([explore], [world]), on_training)
         if run.summary["is_interrupted"]:
             raise KeyboardInterrupt
         trained[is_single] = as_distributions(_occupancies(run, world))

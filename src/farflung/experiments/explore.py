@@ -65,7 +65,7 @@ def explore(
         on_progress(Status(0, config.updates, 0.0, None, None))
     with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
         highest = pool.submit(_ceiling, config, environment)
-        (run,) = finish(begin([config], environment), on_progress)
+        (run,) = finish(begin([config], [environment]), on_progress)
     with files.uninterrupted():
         baseline = {name: float(value) for name, value in _of_random_actions(config, environment)._asdict().items()}
         percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()

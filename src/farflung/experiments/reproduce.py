@@ -50,16 +50,15 @@ def reproduce(
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
     open_collection(out, contents, force=force)
     worlds = {name: make_world(name) for name in config.worlds}
-    wanted = {
-        (schedule, cell): _explore_config(config, schedule, cell)
-        for cell in (Cell(world, agents, kind) for world in worlds for agents in config.agents for kind in KINDS[:2])
-        for schedule in config.schedules
-    }
-    groups = {cell: {_folder(schedule, cell): wanted[schedule, cell] for schedule in config.schedules} for _, cell in wanted}
-    # While cells train, with both schedules side by side, what only needs the random policy is computed.
+    cells = [Cell(world, agents, kind) for world in worlds for kind in KINDS[:2] for agents in config.agents]
+    groups = [
+        {_folder(schedule, cell): _explore_config(config, schedule, cell) for schedule in config.schedules} for cell in cells
+    ]
+    places = {_folder(schedule, cell): (schedule, cell) for cell in cells for schedule in config.schedules}
+    # While teams train, what only needs the random policy is computed, and then what needs those that are trained.
     with compiling_threads() as pool:
         try:
-            training = train_all(list(groups.values()), worlds, out, pool, tell, note)
+            training = train_all(groups, worlds, out, pool, tell, note)
             random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
             ceilings = {
                 (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
@@ -68,21 +67,21 @@ def reproduce(
             }
             chance = {name: pool.submit(untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
             runs: dict[str, dict[Cell, Run]] = {schedule: {} for schedule in config.schedules}
-            collecting: dict[str, list[Future[dict[Cell, Collected]]]] = {schedule: [] for schedule in config.schedules}
-            for cell, group in zip(groups, training, strict=True):
-                for schedule in config.schedules:
-                    runs[schedule][cell] = group[_folder(schedule, cell)]
-                    own = {each: run for each, run in runs[schedule].items() if each.world == cell.world}
-                    if len(own) == 2 * len(config.agents):  # the world is complete
-                        world = worlds[cell.world]
-                        collecting[schedule] += [
-                            pool.submit(collect, config, own, cell.world, kind, world) for kind in KINDS[:2]
-                        ]
+            collecting: dict[tuple[str, str, str], Future[dict[Cell, Collected]]] = {}
+            for folder, run in training:
+                schedule, cell = places[folder]
+                name, _, kind = cell
+                runs[schedule][cell] = run
+                own = {each: run for each, run in runs[schedule].items() if (each.world, each.kind) == (name, kind)}
+                if len(own) == len(config.agents):  # all sizes are there
+                    collecting[schedule, name, kind] = pool.submit(collect, config, own, name, kind, worlds[name])
             tell(SuiteStatus(1, 1, "datasets and offline RL"))
             bounds = {key: bound.result() for key, bound in ceilings.items()}
             by_chance = {name: float(rate.result()) for name, rate in chance.items()}
             findings = {}
-            for schedule, parts in collecting.items():
+            for schedule in config.schedules:
+                runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # in this order, whatever was trained when
+                parts = [collecting[schedule, name, kind] for name in worlds for kind in KINDS[:2]]
                 data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
                 findings[schedule] = _findings(runs[schedule], data, bounds, by_chance)
         finally:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import jax
 
 from farflung.config import Explore
 from farflung.environments import TabularMDP
-from farflung.experiments.trials import Status, Trials, algorithm_of, begin, finish
+from farflung.experiments.trials import Status, Trials, algorithm_of, begin, finish, pause_every
 from farflung.runs import Run, discard_run, load_run, save_run, steps_per_update
 from farflung.tables import runs_on_cpu
 
@@ -41,60 +41,56 @@ def train_all(
     pool: Executor,
     on_progress: Callable[[SuiteStatus], None],
     on_note: Callable[[str], None],
-) -> Iterator[dict[str, Run]]:
-    """Has what is not yet in the folder `out` compiled by the pool; then trains it and yields the runs, group by group.
+) -> Iterator[tuple[str, Run]]:
+    """Has what is not yet in the folder `out` compiled by the pool; then trains it and yields the path and run of each config.
 
-    A group whose program another one has compiled begins at once.
+    Groups that need the same program train side by side.
 
     Args:
         on_note: told of parts in the folder that are damaged and therefore trained again.
     """
-    kept = [_kept(group, out, on_note) for group in groups]
-    missing = [{name: group[name] for name in group if name not in runs} for group, runs in zip(groups, kept, strict=True)]
-    steps = {name: _num_steps(config, worlds[config.world]) for group in groups for name, config in group.items()}
-    done, num_steps = sum(steps[name] for runs in kept for name in runs), sum(steps.values())
+    wanted = {name: config for group in groups for name, config in group.items()}
+    kept = _kept(wanted, out, on_note)
+    steps = {name: _num_steps(config, worlds[config.world]) for name, config in wanted.items()}
+    num_steps = sum(steps.values())
     num_successors = _common_num_successors(worlds)
+    together: dict[Hashable, dict[str, Explore]] = {}
+    for group in groups:
+        if missing := {name: config for name, config in group.items() if name not in kept}:
+            together.setdefault(_program(list(missing.values()), worlds, num_successors), {}).update(missing)
 
-    def begun(group: Group) -> Trials:
-        world = next(iter(group.values())).world
-        return begin(list(group.values()), worlds[world], num_successors[world])
+    def begun(configs: Sequence[Explore]) -> Trials:
+        return begin(configs, [worlds[config.world] for config in configs], num_successors[configs[0].world])
 
-    compiling: dict[int, Future[Trials]] = {}
-    known = set()
-    for number, group in enumerate(missing):
-        if group and (program := _program(list(group.values()), worlds, num_successors)) not in known:
-            known.add(program)
-            compiling[number] = pool.submit(begun, group)
+    compiling = [pool.submit(begun, list(group.values())) for group in together.values()]
 
-    def training() -> Iterator[dict[str, Run]]:
-        nonlocal done
-        for number, (group, runs) in enumerate(zip(missing, kept, strict=True)):
-            if group:
-                config = next(iter(group.values()))
-                tell = partial(
-                    _tell, on_progress, done, num_steps, sum(steps[name] for name in group) // config.updates, _name(config)
-                )
-                on_progress(SuiteStatus(done, num_steps, _name(config)))
-                trained = finish(compiling.pop(number).result() if number in compiling else begun(group), tell)
-                if trained[0].summary["is_interrupted"]:
-                    raise KeyboardInterrupt
-                for name, run in zip(group, trained, strict=True):
-                    save_run(run, out / name, force=True)
-                    runs[name] = run
-                    done += steps[name]
-            yield {name: runs[name] for name in groups[number]}
+    def training() -> Iterator[tuple[str, Run]]:
+        yield from kept.items()
+        done = sum(steps[name] for name in kept)
+        for group, trials in zip(together.values(), compiling, strict=True):
+            configs = list(group.values())
+            num_own = sum(steps[name] for name in group)
+            on_progress(SuiteStatus(done, num_steps, _name(configs)))
+            tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
+            trained = finish(trials.result(), tell)
+            if trained[0].summary["is_interrupted"]:
+                raise KeyboardInterrupt
+            for name, run in zip(group, trained, strict=True):
+                save_run(run, out / name, force=True)
+            done += num_own
+            yield from zip(group, trained, strict=True)
 
     return training()
 
 
-def _kept(group: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
+def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
     runs = {}
-    for name, wanted in group.items():
+    for name, config in wanted.items():
         if not (out / name).exists():
             continue
         try:
             run = load_run(out / name)
-            if run.config == wanted and not run.summary["is_interrupted"]:
+            if run.config == config and not run.summary["is_interrupted"]:
                 runs[name] = run
                 continue
             problem = f"{out / name} has other settings than asked for"
@@ -106,10 +102,11 @@ def _kept(group: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run
 
 
 def _program(configs: Sequence[Explore], worlds: Mapping[str, TabularMDP], num_successors: Mapping[str, int]) -> Hashable:
-    """What decides which compiled code a group needs."""
-    world = worlds[configs[0].world]
-    leaves, structure = jax.tree.flatten(algorithm_of(configs, world))
-    return structure, tuple(leaf.shape for leaf in leaves), _shape(world), num_successors[configs[0].world]
+    """What groups that train side by side have in common."""
+    config, world = configs[0], worlds[configs[0].world]
+    schedule = (config.seeds, config.updates, config.log_every, pause_every(config))
+    structure = jax.tree.structure(algorithm_of(configs, world))
+    return structure, _shape(world), num_successors[config.world], schedule
 
 
 def _shape(world: TabularMDP) -> tuple[int, ...]:
@@ -117,7 +114,7 @@ def _shape(world: TabularMDP) -> tuple[int, ...]:
 
 
 def _common_num_successors(worlds: Mapping[str, TabularMDP]) -> dict[str, int]:
-    """On a GPU, where compiling takes far longer than training, as many for a map with and without slip."""
+    """As many for a map with and without slip on a GPU, where twice as many seeds take hardly longer."""
     if runs_on_cpu():
         return {name: world.num_successors for name, world in worlds.items()}
     alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
@@ -134,5 +131,7 @@ def _tell(
     on_progress(SuiteStatus(done + status.update * per_update, num_steps, what))
 
 
-def _name(config: Explore) -> str:
-    return f"{config.world}, 1 agent x {config.agents}" if config.single else f"{config.world}, {config.agents} agents"
+def _name(configs: Sequence[Explore]) -> str:
+    worlds = " and ".join(dict.fromkeys(config.world for config in configs))
+    agents = configs[0].agents
+    return f"{worlds}, 1 agent x {agents}" if configs[0].single else f"{worlds}, {agents} agents"

@@ -41,32 +41,38 @@ class Trials:
     """Configs that train side by side, compiled and ready to go."""
 
     configs: Sequence[Explore]
-    world: World
+    worlds: Sequence[World]
+    """Of each config."""
     progress: Iterator[Progress]
     compile_seconds: float
 
     @property
     def steps_per_update(self) -> int:
-        return sum(runs.steps_per_update(config, self.world) * len(config.seeds) for config in self.configs)
+        pairs = zip(self.configs, self.worlds, strict=True)
+        return sum(runs.steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
 
 
-def begin(configs: Sequence[Explore], world: World, num_successors: int | None = None) -> Trials:
-    """Compiles the training of configs that differ in numbers alone.
+def begin(configs: Sequence[Explore], worlds: Sequence[World], num_successors: int | None = None) -> Trials:
+    """Compiles the training of configs that differ in numbers and worlds alone.
 
     Args:
-        num_successors: to which the world's lists are widened, for a program that worlds share.
+        worlds: that of each config.
+        num_successors: to which the worlds' lists are widened, for worlds that differ in that.
     """
     began = time.perf_counter()
     config = configs[0]
-    algorithm = algorithm_of(configs, world)
+    algorithm = algorithm_of(configs, worlds[0])
     seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config))
-    if isinstance(world, HostedWorld):
-        progress = train_hosted(algorithm, world, seeds, *schedule)
+    if isinstance(worlds[0], HostedWorld):
+        progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
     else:
-        played = world if num_successors is None else world.widened(num_successors)
-        progress = train(algorithm, played, seeds, *schedule)
+        tables = [world for world in worlds if isinstance(world, TabularMDP)]
+        played = [world.widened(num_successors or world.num_successors) for world in tables]
+        is_shared = all(world is worlds[0] for world in worlds)
+        each = played[0] if is_shared else [world for world in played for _ in config.seeds]
+        progress = train(algorithm, each, seeds, *schedule)
     next(progress)
-    return Trials(configs, world, progress, time.perf_counter() - began)
+    return Trials(configs, worlds, progress, time.perf_counter() - began)
 
 
 def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
@@ -134,17 +140,16 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
     seconds = time.perf_counter() - began
     recorded = np.concatenate(updates)
     table = Metrics(*(np.concatenate(column, axis=1) for column in zip(*metrics, strict=True)))
-    world = trials.world
-    if isinstance(world, HostedWorld):  # only now is it known how many states there are
-        world = world.as_it_is()
-        table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))
     finished = []
-    for number, config in enumerate(trials.configs):
+    for number, (config, world) in enumerate(zip(trials.configs, trials.worlds, strict=True)):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         own = Metrics(*(column[rows] for column in table))
+        if isinstance(world, HostedWorld):  # only now is it known how many states there are
+            world = world.as_it_is()
+            own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
         # On one device from here on: what is spread over several does not mix with a user's other arrays.
-        team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.team)
-        summary = _summary(trials, config, latest, seconds)
+        team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
+        summary = _summary(trials, config, world, latest, seconds)
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
         finished.append(Run(config, world, recorded, own, team, summary, _joined(counted, rows, world)))
@@ -195,14 +200,14 @@ def _shown(metrics: list[Metrics]) -> tuple[float, float] | tuple[None, None]:
     return float(np.mean(metrics[-1].normalized_entropy[:, -1])), float(np.mean(metrics[-1].support[:, -1]))
 
 
-def _summary(trials: Trials, config: Explore, latest: Progress, seconds: float) -> dict[str, object]:
+def _summary(trials: Trials, config: Explore, world: World, latest: Progress, seconds: float) -> dict[str, object]:
     steps = _num_steps(trials, latest)
     summary = {
         "farflung": version("farflung"),
         "world": config.world,
-        "states": trials.world.num_states,
-        "actions": trials.world.num_actions,
-        "horizon": trials.world.horizon,
+        "states": world.num_states,
+        "actions": world.num_actions,
+        "horizon": world.horizon,
         "agents": config.agents,
         "single": config.single,
         "updates": latest.update,
@@ -213,6 +218,6 @@ def _summary(trials: Trials, config: Explore, latest: Progress, seconds: float) 
         "steps_per_second": steps / seconds,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
-    if isinstance(trials.world, HostedWorld):
-        summary["hosted"] = trials.world.as_json()
+    if isinstance(world, HostedWorld):
+        summary["hosted"] = world.as_json()
     return summary
