@@ -53,6 +53,12 @@ def test_a_seed_gives_the_same_bits_alone_in_company_and_on_any_number_of_device
     np.testing.assert_array_equal(metrics.entropy[2], alone_metrics.entropy[0])
 
 
+def test_every_record_of_a_seed_is_the_same_bits_in_any_company():
+    _, alone, _ = trained(PGPSE(6), seeds=(0,))
+    _, together, _ = trained(PGPSE(6), seeds=range(8))
+    np.testing.assert_array_equal(np.asarray(together)[:, 0], np.asarray(alone)[:, 0])
+
+
 def test_seeds_differ():
     _, _, logits = trained()
     assert len(np.unique(logits.reshape(3, -1), axis=0)) == 3

@@ -1,5 +1,6 @@
 """What is recorded of a team while it learns."""
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from farflung.entropy import decompose, entropy_of_counts, ragged_plug_in, shann
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
 from farflung.rollout import Trajectories, play
-from farflung.tables import count_by_index
+from farflung.tables import count_by_index, exact_sum
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
 
@@ -48,7 +49,8 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
         jnp.mean(entropy_of_counts(counts, states[0].size)),
         counts,
         pooled / (states.size // states.shape[1]),
-        jnp.mean(policy_entropy),
+        # Axis by axis, so that the sums, which depend on no order, lose nothing.
+        reduce(lambda values, _: exact_sum(values, -1), policy_entropy.shape, policy_entropy) / policy_entropy.size,
     )
 
 

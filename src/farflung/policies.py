@@ -64,7 +64,7 @@ class TabularSoftmax(eqx.Module):
     def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
         """The entropy of the action distribution in each of the states, in nats."""
         log_probabilities = log_softmax(self.logits)
-        table = flat(-jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1))
+        table = flat(-ordered_sum(jnp.exp(log_probabilities) * log_probabilities))
         return lookup(table, self._row(_times(states), states))
 
     def entropy_score(self) -> Float[Array, "*axes state action"]:
