@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -67,20 +67,28 @@ def train_all(
     def training() -> Iterator[tuple[str, Run]]:
         yield from kept.items()
         done = sum(steps[name] for name in kept)
-        for group, trials in zip(together.values(), compiling, strict=True):
-            configs = list(group.values())
-            num_own = sum(steps[name] for name in group)
-            on_progress(SuiteStatus(done, num_steps, _name(configs)))
-            tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
-            trained = finish(trials.result(), tell)
-            if trained[0].summary["is_interrupted"]:
-                raise KeyboardInterrupt
-            for name, run in zip(group, trained, strict=True):
-                save_run(run, out / name, force=True)
-            done += num_own
-            yield from zip(group, trained, strict=True)
+        saving: list[Future[None]] = []
+        with ThreadPoolExecutor(1) as disk:  # what is finished is written while the next trains
+            for group, trials in zip(together.values(), compiling, strict=True):
+                configs = list(group.values())
+                num_own = sum(steps[name] for name in group)
+                on_progress(SuiteStatus(done, num_steps, _name(configs)))
+                tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
+                trained = finish(trials.result(), tell)
+                if trained[0].summary["is_interrupted"]:
+                    raise KeyboardInterrupt
+                _wait_for(saving)
+                saving = [disk.submit(save_run, run, out / name, force=True) for name, run in zip(group, trained, strict=True)]
+                done += num_own
+                yield from zip(group, trained, strict=True)
+            _wait_for(saving)
 
     return training()
+
+
+def _wait_for(saving: Sequence[Future[None]]) -> None:
+    for each in saving:
+        each.result()
 
 
 def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
