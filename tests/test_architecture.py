@@ -8,6 +8,7 @@ import farflung
 
 SOURCE = Path(farflung.__file__).parent
 ORDER = [
+    "registration",
     "checks",
     "config.options",
     "config.hosting",
@@ -28,6 +29,8 @@ ORDER = [
     "environments.gridworld",
     "environments.gymnasium",
     "environments.named",
+    "environments.rendering",
+    "environments.playable",
     "environments",
     "theory",
     "policies",

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from farflung.registration import register_with_gymnasium
+
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE, FrankWolfe
     from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
@@ -93,6 +95,8 @@ _MODULES = {
     "training": ("train",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+register_with_gymnasium()
 
 
 def __getattr__(name: str) -> Any:

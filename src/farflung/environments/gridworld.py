@@ -58,7 +58,7 @@ def gridworld(
         goals: (row, column) of the goal cells, instead of those that the map marks.
     """
     check_slip(slip)
-    cells = _parse(text)
+    cells = parse_map(text)
     rows, columns = cells.shape
     is_wall = cells == WALL
     is_start = cells == START if starts is None else _chosen(is_wall, starts, "start")
@@ -91,7 +91,8 @@ def gridworld(
     )
 
 
-def _parse(text: str) -> np.ndarray:
+def parse_map(text: str) -> np.ndarray:
+    """The characters of a map, one per cell, if they make one."""
     lines = text.strip("\r\n").splitlines()
     if not lines or not any(lines):
         raise ValueError("the map is empty")

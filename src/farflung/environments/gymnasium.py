@@ -1,10 +1,12 @@
 """Gymnasium's toy-text environments, which carry their transition table, as worlds."""
 
+import dataclasses
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from farflung.checks import whole_number
 from farflung.environments.tabular import TabularMDP, reachable_states, tabular_mdp
 
 
@@ -26,14 +28,18 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
         except (gymnasium.error.Error, ImportError) as error:
             raise ValueError(f"Gymnasium cannot make {environment!r}: {str(error).splitlines()[0]}") from None
     core: Any = environment.unwrapped
+    if horizon is None and environment.spec is not None:
+        horizon = environment.spec.max_episode_steps
+    if isinstance(getattr(core, "world", None), TabularMDP):
+        return dataclasses.replace(
+            core.world, horizon=core.world.horizon if horizon is None else whole_number("horizon", horizon)
+        )
     name = environment.spec.id if environment.spec else type(core).__name__
     if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
         raise NoTableError(
             f"{name} carries no transition table P, so its dynamics are not known: it can be explored, stepped on the host "
             "(farflung explore, hosted), but nothing can be computed from a table"
         )
-    if horizon is None and environment.spec is not None:
-        horizon = environment.spec.max_episode_steps
     num_states, num_actions = len(core.P), len(core.P[0])
     outcomes = [[core.P[state][action] for action in range(num_actions)] for state in range(num_states)]
     width = max(len(row) for rows in outcomes for row in rows)

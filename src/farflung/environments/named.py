@@ -10,8 +10,9 @@ from farflung.hosting.world import HostedWorld, hosted
 
 World = TabularMDP | HostedWorld
 
-_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
-_SLIP = {"det": 0.0, "stoc": 0.2}
+PAPER_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
+"""Each map with the number of actions in an episode."""
+PAPER_SLIP = {"det": 0.0, "stoc": 0.2}
 
 
 def find_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> World:
@@ -30,19 +31,23 @@ def make_world(name: str, *, horizon: int | None = None, slip: float | None = No
     """
     if name in PAPER_WORLDS:
         family, variant = name.split("-")
-        text, paper_horizon = _MAPS[family]
-        chosen_slip = _SLIP[variant] if slip is None else slip
+        text, paper_horizon = PAPER_MAPS[family]
+        chosen_slip = PAPER_SLIP[variant] if slip is None else slip
         return gridworld(text, slip=chosen_slip, horizon=paper_horizon if horizon is None else horizon)
     check_world(name)
     if not is_map_file(name):
         if slip is not None:
             raise ValueError(f"slip is for maps only: {name} has its own dynamics")
         return from_gymnasium(name, horizon=horizon)
-    try:
-        text = Path(name).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the map {name}: {error}") from None
+    text = read_map(name)
     try:
         return gridworld(text, slip=slip or 0.0, horizon=horizon)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def read_map(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the map {path}: {error}") from None
