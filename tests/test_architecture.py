@@ -31,6 +31,7 @@ ORDER = [
     "environments.named",
     "environments.rendering",
     "environments.playable",
+    "environments.playable_vector",
     "environments",
     "theory",
     "policies",

@@ -30,6 +30,7 @@ def _register() -> None:
             gymnasium.register(
                 f"farflung/{name}-v0",
                 entry_point=f"farflung.environments.playable:{name}Env",
+                vector_entry_point=f"farflung.environments.playable_vector:{name}VectorEnv",
                 max_episode_steps=max_episode_steps,
             )
 

@@ -52,10 +52,14 @@ class Board:
         return len(self.start_states) > 1
 
     def text(self, state: SupportsIndex) -> str:
-        return draw_text(self.cells, tuple(self.positions[state]))
+        return draw_text(self.cells, self._cell(state))
 
     def picture(self, state: SupportsIndex) -> Picture:
-        return draw_agent(self._background, self.cells, tuple(self.positions[state]))
+        return draw_agent(self._background, self.cells, self._cell(state))
+
+    def _cell(self, state: SupportsIndex) -> Cell:
+        row, column = self.positions[state].tolist()
+        return row, column
 
     @functools.cached_property
     def _background(self) -> Picture:
@@ -84,8 +88,9 @@ def make_board(
         if "\n" not in name and set(name) - {WALL, FREE, START, GOAL}:
             raise ValueError(f"{name!r} is neither the text of a map nor the path of a file")
         return _board(name, None, slip, goal)
+    text = read_map(name)
     try:
-        return _board(read_map(name), None, slip, goal)
+        return _board(text, None, slip, goal)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -121,6 +126,10 @@ def _cell(goal: Sequence[SupportsIndex]) -> Cell:
     except (TypeError, ValueError):
         raise ValueError(f"goal is a row and a column, not {goal!r}") from None
     return row, column
+
+
+def warn_of_no_render_mode() -> None:
+    gymnasium.logger.warn("render() does nothing without a render_mode: choose one when you make the environment")
 
 
 class GridEnv(gymnasium.Env[Any, Any]):
@@ -202,7 +211,7 @@ class GridEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> str | Picture | None:
         if self.render_mode is None:
-            gymnasium.logger.warn("render() does nothing without a render_mode: choose one where the environment is made")
+            warn_of_no_render_mode()
             return None
         if self.render_mode == "human":
             self._show()

@@ -39,9 +39,9 @@ def draw_map(cells: np.ndarray) -> Picture:
         picture[:, ::size] = picture[:, -1:] = _LINE
     down, right = np.abs(_from_centre(size))
     radius = np.hypot(down, right)
-    for row, column in np.argwhere(cells == START):
+    for row, column in np.argwhere(cells == START).tolist():
         _paint(picture, size, (row, column), np.minimum(0.42 - radius, radius - 0.34), _START)
-    for row, column in np.argwhere(cells == GOAL):
+    for row, column in np.argwhere(cells == GOAL).tolist():
         _paint(picture, size, (row, column), 0.42 - np.maximum(down, right), _GOAL)
     return picture
 
@@ -50,7 +50,8 @@ def draw_agent(background: Picture, cells: np.ndarray, agent: Cell) -> Picture:
     """The map's picture with a blue disc where the agent is."""
     size = background.shape[0] // cells.shape[0]
     picture = background.copy()
-    _paint(picture, size, agent, 0.27 - np.hypot(*_from_centre(size)), _AGENT)
+    radius = max(0.27, 1.5 / size)  # no less than some pixels, however large the map
+    _paint(picture, size, agent, radius - np.hypot(*_from_centre(size)), _AGENT)
     return picture
 
 
