@@ -14,7 +14,14 @@ def output_of(program):
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("imports", ["import farflung, gymnasium", "import gymnasium, farflung"])
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import farflung, gymnasium",
+        "import gymnasium, farflung",
+        "import farflung, importlib.util; assert importlib.util.find_spec('gymnasium'); import gymnasium",
+    ],
+)
 def test_gymnasium_knows_our_ids_whichever_is_imported_first(imports):
     assert output_of(f"{imports}; {LIST_IDS}") == IDS
 

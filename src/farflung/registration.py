@@ -36,13 +36,16 @@ def _register() -> None:
 
 
 class _GymnasiumFinder(importlib.abc.MetaPathFinder):
-    """Finds Gymnasium as Python would without it, once, and adds our ids to what its import does."""
+    """Finds Gymnasium as Python would without it, and adds our ids to what its import does."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != "gymnasium":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 

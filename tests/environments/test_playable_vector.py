@@ -137,5 +137,5 @@ def test_a_step_needs_a_reset():
     copies.reset()
     copies.step([0, 0, 0])
     copies.reset(options={"reset_mask": np.array([False, True, False])})
-    with pytest.raises(gymnasium.error.ResetNeeded, match="these copies: 0, 2;"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="episodes of 2 copies have ended"):
         copies.step([0, 0, 0])

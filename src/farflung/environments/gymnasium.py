@@ -15,7 +15,7 @@ class NoTableError(ValueError):
 
 
 def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int | None = None) -> TabularMDP:
-    """The world of a Gymnasium environment, or of its id, that has a transition table `P` (FrozenLake, CliffWalking, Taxi).
+    """The world of a Gymnasium environment, or of its id, with a transition table `P` (FrozenLake, CliffWalking, Taxi, ours).
 
     A state in which an episode ends is never left.
 
@@ -30,10 +30,9 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     core: Any = environment.unwrapped
     if horizon is None and environment.spec is not None:
         horizon = environment.spec.max_episode_steps
-    if isinstance(getattr(core, "world", None), TabularMDP):
-        return dataclasses.replace(
-            core.world, horizon=core.world.horizon if horizon is None else whole_number("horizon", horizon)
-        )
+    if isinstance(getattr(core, "world", None), TabularMDP):  # one of ours
+        horizon = core.world.horizon if horizon is None else whole_number("horizon", horizon)
+        return dataclasses.replace(core.world, horizon=horizon)
     name = environment.spec.id if environment.spec else type(core).__name__
     if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
         raise NoTableError(

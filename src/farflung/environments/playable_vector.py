@@ -102,8 +102,8 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._is_started:
             raise ResetNeeded("reset the copies before their first step")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended.any():
-            copies = ", ".join(map(str, np.flatnonzero(self._has_ended)))
-            raise ResetNeeded(f"the episode has ended in these copies: {copies}; reset them with options['reset_mask']")
+            num_ended = np.count_nonzero(self._has_ended)
+            raise ResetNeeded(f"the episodes of {num_ended} copies have ended: reset them with options['reset_mask']")
         waiting = self._has_ended
         moving = np.flatnonzero(~waiting)
         rewards = np.zeros(self.num_envs)
@@ -133,7 +133,9 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         draw = self.board.text if self.render_mode == "ansi" else self.board.picture
         return tuple(draw(state) for state in self._states)
 
-    def _move(self, copies: Int[np.ndarray, " moving"], actions: Int[np.ndarray, " moving"]) -> Float[np.ndarray, " moving"]:
+    def _move(
+        self, copies: Int[np.ndarray, " moving"], actions: Integer[np.ndarray, " moving"]
+    ) -> Float[np.ndarray, " moving"]:
         row = (self._states[copies], actions)
         outcomes = np.zeros(len(copies), np.int64)
         if self.board.has_random_steps:
