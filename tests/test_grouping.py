@@ -1,0 +1,78 @@
+import pytest
+from tests.made_runs import made_run
+
+from farflung import gridworld, make_world
+from farflung.grouping import by_algorithm_and_task
+
+
+def names(*runs):
+    return list(by_algorithm_and_task(runs))
+
+
+def tasks(*runs):
+    return [list(its) for its in by_algorithm_and_task(runs).values()]
+
+
+def test_algorithms_are_named_after_what_they_differ_in():
+    assert names(made_run(), made_run(single=True), made_run(independent=True)) == ["parallel", "single", "independent"]
+    assert names(made_run(credit="total"), made_run()) == ["total", "causal"]
+    assert names(made_run(batch_size=5), made_run(batch_size=40, seeds=(7, 8))) == ["batch size 5", "batch size 40"]
+    assert names(made_run(learning_rate=0.5), made_run(single=True)) == ["parallel, learning rate 0.5", "single"]
+    assert names(made_run(), made_run(credit="total"), made_run(clip=0.5)) == ["farflung", "total", "clip 0.5"]
+    assert names(made_run(), made_run(stop_when_flat=True)) == ["no stop when flat", "stop when flat"]
+
+
+def test_what_follows_from_another_setting_is_not_said():
+    assert names(made_run(), made_run(preset="paper")) == ["farflung", "paper"]
+    assert names(made_run(updates=50), made_run()) == ["updates 50", "updates 1000"]
+    assert names(made_run(optimizer="natural"), made_run()) == ["natural", "adam"]
+    assert names(made_run(preset="paper", credit="causal"), made_run()) == ["paper, causal", "farflung"]
+
+
+def test_tasks_are_worlds():
+    runs = [made_run(world, single=single) for single in (False, True) for world in ("room-det", "maze-stoc")]
+    assert tasks(*runs) == [["room-det", "maze-stoc"]] * 2
+
+
+def test_worlds_are_the_same_if_they_behave_the_same_whatever_they_are_called():
+    runs = [
+        made_run(),
+        made_run(single=True, horizon=8, slip=0.0),
+        made_run(independent=True, environment=make_world("room-det")),
+    ]
+    assert tasks(*runs) == [["room-det"]] * 3
+
+
+def test_worlds_of_one_name_are_told_apart():
+    runs = [made_run(single=single, **world) for single in (False, True) for world in ({}, {"horizon": 9}, {"slip": 0.1})]
+    assert tasks(*runs) == [["room-det, T = 8", "room-det, T = 9", "room-det, T = 8, slip 0.1"]] * 2
+    corridors = [gridworld("S" + length * ".", horizon=4) for length in (2, 3)]
+    runs = [made_run("custom", corridor, single=single) for single in (False, True) for corridor in corridors]
+    assert tasks(*runs) == [["custom", "custom (2)"]] * 2
+
+
+def test_team_sizes_are_tasks_if_all_algorithms_have_them():
+    runs = [made_run(agents=agents, single=single) for single in (False, True) for agents in (2, 6)]
+    assert names(*runs) == ["parallel", "single"]
+    assert tasks(*runs) == [["room-det, m = 2", "room-det, m = 6"]] * 2
+
+
+def test_team_sizes_are_algorithms_otherwise():
+    assert names(made_run(agents=2), made_run(agents=6, trajectories=3)) == ["m = 2, K = 1", "m = 6, K = 3"]
+    runs = (made_run(agents=2), made_run(agents=6), made_run(agents=6, single=True))
+    assert names(*runs) == ["parallel, m = 2", "parallel, m = 6", "single, m = 6"]
+    assert tasks(*runs) == [["room-det"]] * 3
+
+
+def test_given_names_decide():
+    two, six, single = made_run(agents=2), made_run(agents=6), made_run(agents=6, single=True)
+    assert by_algorithm_and_task({"few": [two], "many": [six]}) == {"few": {"room-det": two}, "many": {"room-det": six}}
+    grouped = by_algorithm_and_task({"ours": [two, six], "theirs": [single]})
+    assert grouped == {"ours": {"room-det, m = 2": two, "room-det, m = 6": six}, "theirs": {"room-det, m = 6": single}}
+
+
+def test_two_runs_of_one_algorithm_on_one_task_are_refused():
+    with pytest.raises(ValueError, match="parallel was run more than once on room-det"):
+        by_algorithm_and_task([made_run(), made_run(seeds=(5, 6)), made_run(single=True)])
+    with pytest.raises(ValueError, match="ours was run more than once on room-det"):
+        by_algorithm_and_task({"ours": [made_run(), made_run(single=True)]})
