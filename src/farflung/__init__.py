@@ -8,6 +8,7 @@ from farflung.registration import register_with_gymnasium
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE, FrankWolfe
     from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
+    from farflung.comparison import Comparison, compare
     from farflung.config import Ablate, Explore, Reproduce
     from farflung.entropy import Entropy, decompose, plug_in, shannon
     from farflung.environments import (
@@ -36,6 +37,7 @@ __all__ = [
     "ROOM",
     "Ablate",
     "Ceiling",
+    "Comparison",
     "Entropy",
     "Environment",
     "Explore",
@@ -48,6 +50,7 @@ __all__ = [
     "Trajectories",
     "ablate",
     "ceiling",
+    "compare",
     "decompose",
     "explore",
     "from_gymnasium",
@@ -72,6 +75,7 @@ __all__ = [
 _MODULES = {
     "algorithms": ("PGPSE", "FrankWolfe"),
     "ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
+    "comparison": ("Comparison", "compare"),
     "config": ("Ablate", "Explore", "Reproduce"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
     "environments": (

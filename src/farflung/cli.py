@@ -11,6 +11,7 @@ import tyro
 
 from farflung.commands.ablate import ablate
 from farflung.commands.ceiling import ceiling
+from farflung.commands.compare import compare
 from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
 from farflung.commands.frank_wolfe import frank_wolfe
@@ -42,6 +43,7 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
             return tyro.extras.subcommand_cli_from_dict(
                 {
                     "explore": explore,
+                    "compare": compare,
                     "ceiling": ceiling,
                     "frank-wolfe": frank_wolfe,
                     "concentration": concentration,

@@ -1,9 +1,11 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
+from farflung.config.comparison import Compare
 from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
     CREDITS,
+    METRICS,
     OPTIMIZERS,
     PAPER_SEEDS,
     PAPER_WORLDS,
@@ -20,6 +22,7 @@ from farflung.config.worlds import check_world, is_map_file
 __all__ = [
     "CEILING_METHODS",
     "CREDITS",
+    "METRICS",
     "OPTIMIZERS",
     "PAPER_SEEDS",
     "PAPER_WORLDS",
@@ -29,6 +32,7 @@ __all__ = [
     "SCHEDULES",
     "Ablate",
     "CeilingQuestion",
+    "Compare",
     "Concentration",
     "Explore",
     "FrankWolfeRun",

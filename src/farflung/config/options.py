@@ -11,6 +11,17 @@ CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
 PLANS = ("together", "in-turn")
+METRICS = (
+    "entropy",
+    "normalized_entropy",
+    "support",
+    "mixture_entropy",
+    "individual_entropy",
+    "diversity",
+    "policy_entropy",
+    "percent_of_ceiling",
+)
+"""What runs can be compared by: what is recorded of them, and how near the best possible they came."""
 OPTIMIZERS = ("sgd", "adam", "natural", "trust-region")
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
