@@ -107,6 +107,30 @@ def open_results(path: Path, command: str, settings: dict[str, Any], *, force: b
             shutil.rmtree(path)
 
 
+@contextlib.contextmanager
+def new_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A folder in `parent` that no other process can take meanwhile, with a number after its name if that is taken.
+
+    If nothing comes of it, it disappears again.
+    """
+    number, is_new_parent = 1, not parent.exists()
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    try:
+        yield path
+    finally:
+        for folder in (path, parent) if is_new_parent else (path,):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only if it is empty
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Writes a text file that appears under its name only when it is complete."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from farflung.runs import Run
+
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
@@ -33,6 +35,22 @@ def mean_and_interval(
     if len(values) < 2:
         return mean, None
     return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
+
+
+def final_table(run: Run) -> list[tuple[str, str, str, str]]:
+    """What a table of a run shows: metrics, their means over the seeds, 95% intervals, and values with random actions."""
+    randoms = run.summary.get("random", {})
+    rows = [(name.replace("_", " "), values, randoms.get(name), 4) for name, values in run.summary["final"].items()]
+    if "ceiling" in run.summary:
+        bound = run.summary["ceiling"]["bound"]
+        share = 100 * (randoms["entropy"] / bound if bound else 1.0)
+        rows.append(("% of the ceiling", run.summary["percent_of_ceiling"], share, 2))
+    table = []
+    for name, values, random, decimals in rows:
+        mean, half_width = mean_and_interval(np.asarray(values))
+        interval = "" if half_width is None else f"± {half_width:.{decimals}f}"
+        table.append((name, f"{mean:.{decimals}f}", interval, "" if random is None else f"{random:.{decimals}f}"))
+    return table
 
 
 def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:

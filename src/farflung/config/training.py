@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from farflung.checks import check_learning, check_name, check_team_in_world, whole_number, whole_seeds
@@ -22,6 +23,7 @@ from farflung.config.options import (
     from_preset,
     one_of,
 )
+from farflung.config.worlds import is_map_file
 
 _BONUS_LEFT = 5.0
 
@@ -110,6 +112,12 @@ class Explore:
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+    @property
+    def name(self) -> str:
+        """What a run of it is called: after the world and who explores it."""
+        world = Path(self.world).stem if is_map_file(self.world) else self.world.replace("/", "-")
+        return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:

@@ -40,7 +40,8 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
     ):
         mean_label = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
         draw_curve(axis, run, name, color=BLUE, label=mean_label, band="95% confidence")
-        axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
+        if "random" in run.summary:
+            axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
         if name == "normalized_entropy" and "ceiling" in run.summary:
             draw_ceiling(axis, run.summary["ceiling"]["normalized_bound"], label=ceiling_label(run.summary["ceiling"]["exact"]))
         axis.set_ylabel(label)
