@@ -188,7 +188,7 @@ def test_help_names_every_option():
     options = (
         "agents trajectories horizon slip batch-size updates learning-rate decay optimizer credit policy single seeds log-every"
     )
-    for option in [*options.split(), *["out", "force", "quiet", "json"]]:
+    for option in [*options.split(), *["out", "force", "quiet", "json", "log", "log-dir"]]:
         assert f"--{option}" in result.stdout
 
 

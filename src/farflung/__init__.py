@@ -1,6 +1,7 @@
 """Maximum state entropy exploration with parallel agents."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from farflung.registration import register_with_gymnasium
@@ -105,6 +106,8 @@ register_with_gymnasium()
 
 def __getattr__(name: str) -> Any:
     # Names are imported when they are first used, so that `farflung --help` need not wait for JAX.
+    if name == "loggers":
+        return importlib.import_module("farflung.loggers")
     if name not in _HOME:
         raise AttributeError(f"module 'farflung' has no attribute {name!r}")
     module = importlib.import_module(f"farflung.{_HOME[name]}")
@@ -113,3 +116,9 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if "IPython" in sys.modules:
+    from farflung.notebook import show_richly
+
+    show_richly()

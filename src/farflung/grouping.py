@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from farflung.config import Explore
-from farflung.environments import TabularMDP
+from farflung.environments import World
+from farflung.hosting.world import HostedWorld
 from farflung.runs import Run
 
 Grouped = dict[str, dict[str, Run]]
@@ -131,6 +132,8 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
     return [names[_identity(run.world)] for run in runs]
 
 
-def _identity(world: TabularMDP) -> Hashable:
+def _identity(world: World) -> Hashable:
+    if isinstance(world, HostedWorld):
+        return world.name, world.horizon, repr(world.settings)
     arrays = (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability)
     return (world.horizon, *((array.shape, np.asarray(array).tobytes()) for array in arrays))

@@ -2,14 +2,14 @@
 
 import contextlib
 import dataclasses
-import re
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farflung.commands import terminal
-from farflung.commands.terminal import Output, progress_bar
+from farflung.commands.terminal import Logging, Output, one_line_warnings, progress_bar
 from farflung.config import PAPER_WORLDS, Explore, Hosting, check_world, is_map_file
 
 if TYPE_CHECKING:
@@ -17,27 +17,39 @@ if TYPE_CHECKING:
     from farflung.runs import Run
 
 
-def explore(config: Explore, hosting: Hosting, output: Output) -> Callable[[], int]:
+def explore(config: Explore, hosting: Hosting, output: Output, logging: Logging) -> Callable[[], int]:
     """Train a team of agents to visit, together, as many different states as evenly as possible."""
 
     def run() -> int:
         sys.path.insert(0, "")  # a module with the user's own environment
         check_world(config.world)
+        if output.quiet:
+            os.environ.setdefault("WANDB_SILENT", "true")
         terminal.use_all_cores()
         from farflung.experiments.explore import explore as train_team  # JAX with it
-        from farflung.files import to_json
+        from farflung.files import new_folder, to_json
+        from farflung.loggers import resolved
 
-        with _destination(config, output) as out, progress_bar(output.quiet) as show:
+        with (
+            new_folder(Path("runs"), config.name) if output.out is None else contextlib.nullcontext(output.out) as out,
+            resolved(logging.log or (), logging.log_dir, out.resolve().name) as loggers,
+            one_line_warnings(),
+            progress_bar(output.quiet) as show,
+        ):
 
             def on_progress(status: "Status") -> None:
+                if status.update == 0 and not output.quiet:
+                    for logger in loggers:
+                        print(f"log: {logger}", file=sys.stderr)
                 state = "compiling" if status.update == 0 else ""
                 if status.normalized_entropy is not None:
                     rate = terminal.rate(status.steps_per_second)
                     state = f"entropy {status.normalized_entropy:.3f} support {status.support:.1f} {rate}"
                 show(config.world, status.update, status.num_updates, state)
 
-            with terminal.one_line_warnings():
-                result = train_team(**_world(config, hosting), out=out, force=output.force, on_progress=on_progress)
+            result = train_team(
+                **_world(config, hosting), out=out, force=output.force, on_progress=on_progress, loggers=loggers
+            )
         if not output.quiet:
             _print_table(result, out, is_on_stderr=output.json)
         if output.json:
@@ -62,39 +74,11 @@ def _world(config: Explore, hosting: Hosting) -> dict[str, Any]:
     return {**settings, "world": world, "horizon": None}
 
 
-@contextlib.contextmanager
-def _destination(config: Explore, output: Output) -> Iterator[Path]:
-    """The directory for a run: the user's, or a new one that no other process can take meanwhile."""
-    if output.out is not None:
-        yield output.out
-        return
-    stem = Path(config.world).stem if is_map_file(config.world) else re.sub("[/:]", "-", config.world)
-    name = f"{stem}-{config.agents}-{'single' if config.single else 'agents'}"
-    parent = Path("runs")
-    number, is_new_parent = 1, not parent.exists()
-    while True:
-        path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir(parents=True)
-            break
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
-    try:
-        yield path
-    finally:
-        for folder in (path, parent) if is_new_parent else (path,):
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # only if nothing was saved
-
-
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
-    import numpy as np
     from rich.console import Console
     from rich.table import Table
 
-    from farflung.statistics import mean_and_interval
+    from farflung.statistics import final_table
 
     summary = run.summary
     num_seeds = len(run.config.seeds)
@@ -104,13 +88,8 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     table.add_column(f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed", justify="right")
     table.add_column("95% CI", justify="right")
     table.add_column("random actions", justify="right")
-    for name, values in summary["final"].items():
-        mean, half_width = mean_and_interval(np.asarray(values))
-        interval = "" if half_width is None else f"± {half_width:.4f}"
-        table.add_row(name.replace("_", " "), f"{mean:.4f}", interval, f"{summary['random'][name]:.4f}")
-    mean, half_width = mean_and_interval(np.asarray(summary["percent_of_ceiling"]))
-    share = summary["random"]["entropy"] / summary["ceiling"]["bound"] if summary["ceiling"]["bound"] else 1.0
-    table.add_row("% of the ceiling", f"{mean:.2f}", "" if half_width is None else f"± {half_width:.2f}", f"{100 * share:.2f}")
+    for row in final_table(run):
+        table.add_row(*row)
     console = Console(stderr=is_on_stderr)
     console.print(table)
     console.print(

@@ -8,9 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+
+from farflung.checks import check_name
+from farflung.config.options import LOGGERS, one_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,22 @@ class Output:
     """Print nothing but errors (and the JSON, if asked for)."""
     json: bool = False
     """Print the summary as one JSON object on stdout, and everything else on stderr."""
+
+
+@dataclass(frozen=True)
+class Logging:
+    """Where the training can be followed while it runs."""
+
+    log: Annotated[tuple[str, ...] | None, one_of(LOGGERS, is_repeated=True)] = None
+    """Event files for TensorBoard, a CSV file that grows, Weights & Biases, trackio."""
+    log_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("logs")
+    """Directory for them, in which each run gets a new one."""
+
+    def __post_init__(self) -> None:
+        if self.log == ():
+            raise ValueError(f"log must name at least one of {', '.join(LOGGERS)}")
+        for name in self.log or ():
+            check_name("logger", name, LOGGERS)
 
 
 def num_cores() -> int:
@@ -48,13 +67,20 @@ def rate(steps_per_second: float) -> str:
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Prints warnings as users read them, without the line of code that they come from."""
+    """Has loggers and simulators that fail tell so in one line on stderr, and whatever else they print go there too."""
+    from farflung.hosting.pool import SimulatorWarning
+    from farflung.loggers import LoggerWarning
 
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"farflung: {message}", file=sys.stderr)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        honest = warnings.showwarning
+        warnings.simplefilter("always", SimulatorWarning)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RuntimeWarning)
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, LoggerWarning | SimulatorWarning):
+                print(f"farflung: {message}", file=sys.stderr)
+            else:
+                honest(message, category, *where, **more)
+
         warnings.showwarning = show
         yield
 

@@ -5,6 +5,7 @@ from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
     CREDITS,
+    LOGGERS,
     METRICS,
     OPTIMIZERS,
     PAPER_SEEDS,
@@ -22,6 +23,7 @@ from farflung.config.worlds import check_world, is_map_file
 __all__ = [
     "CEILING_METHODS",
     "CREDITS",
+    "LOGGERS",
     "METRICS",
     "OPTIMIZERS",
     "PAPER_SEEDS",

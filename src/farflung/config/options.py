@@ -27,6 +27,7 @@ SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
 """What an optimiser starts from if nothing else is asked for."""
+LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 POLICIES = ("auto", "stationary", "time-dependent")
 PRESETS: dict[str, dict[str, Any]] = {
     "farflung": {

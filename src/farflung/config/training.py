@@ -1,6 +1,7 @@
 """What `farflung explore` can be asked for."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,7 +117,7 @@ class Explore:
     @property
     def name(self) -> str:
         """What a run of it is called: after the world and who explores it."""
-        world = Path(self.world).stem if is_map_file(self.world) else self.world.replace("/", "-")
+        world = Path(self.world).stem if is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
 
     def _default(self, name: str, value: Any) -> None:

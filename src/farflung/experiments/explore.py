@@ -1,7 +1,7 @@
 """Train a team on one world: the work behind `farflung explore`."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,19 +12,22 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures, files, runs
+from farflung import figures, files, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.environments import TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish, normalized
 from farflung.hosting.training import measure_random
 from farflung.hosting.world import HostedWorld
+from farflung.loggers import Logger, resolved
+from farflung.loggers.logger import Together, finals_of
 from farflung.metrics import Metrics, measure
 from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import play
 from farflung.runs import Run
 
 _CEILING_SECONDS = 5
+_LOGS = Path("logs")
 
 
 def explore(
@@ -33,6 +36,8 @@ def explore(
     out: str | Path | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
+    loggers: Sequence[Logger | str] = (),
+    live: bool = True,
     **settings: Any,
 ) -> Run:
     """Trains a team of agents to visit, together, as many different states as evenly as possible.
@@ -48,6 +53,8 @@ def explore(
         out: the directory to save the run in; by default nothing is written.
         force: replace a run that is already there.
         on_progress: called a few times a second.
+        loggers: what follows the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
+        live: in a notebook, show the curve while it is learnt, unless there is an `on_progress`.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     environment: World
@@ -61,18 +68,30 @@ def explore(
         environment = find_world(config.world, horizon=config.horizon, slip=config.slip)
     if out is not None:
         runs.check_destination(Path(out), force)
-    if on_progress is not None:
-        on_progress(Status(0, config.updates, 0.0, None, None))
-    with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
-        highest = pool.submit(_ceiling, config, environment)
-        (run,) = finish(begin([config], [environment]), on_progress)
-    with files.uninterrupted():
-        baseline = {name: float(value) for name, value in _of_random_actions(config, environment)._asdict().items()}
-        percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
-        further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
-        run = dataclasses.replace(run, summary={**run.summary, **further})
+    name = config.name if out is None else Path(out).resolve().name
+    with (
+        resolved(loggers, _LOGS, name) as chosen,
+        Together(config) as followers,
+    ):
+        for logger in chosen:
+            followers.add(logger)
         if out is not None:
-            runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
+            runs.check_destination(Path(out), force)  # once more: a logger may have put its files there
+        if on_progress is not None:
+            on_progress(Status(0, config.updates, 0.0, None, None))
+        with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
+            highest = pool.submit(_ceiling, config, environment)
+            if live and on_progress is None and notebook.is_notebook():
+                followers.add(notebook.LiveCurve(highest))
+            (run,) = finish(begin([config], [environment]), on_progress, followers.log)
+        with files.uninterrupted():
+            baseline = {name: float(value) for name, value in _of_random_actions(config, environment)._asdict().items()}
+            percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
+            further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
+            run = dataclasses.replace(run, summary={**run.summary, **further})
+            followers.finals = finals_of(run.summary)
+            if out is not None:
+                runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
 
 

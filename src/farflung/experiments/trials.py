@@ -108,8 +108,16 @@ def is_time_dependent(config: Explore, world: World) -> bool:
     return config.policy == "time-dependent" or (config.policy == "auto" and is_small)
 
 
-def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) -> list[Run]:
-    """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded."""
+def finish(
+    trials: Trials,
+    on_progress: Callable[[Status], None] | None = None,
+    on_records: Callable[[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics], None] | None = None,
+) -> list[Run]:
+    """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded.
+
+    Args:
+        on_records: told what was recorded at which updates, after how many steps of a seed, each once and soon.
+    """
     num_updates = trials.configs[0].updates
     updates: list[np.ndarray] = []
     metrics: list[Metrics] = []
@@ -121,6 +129,8 @@ def finish(trials: Trials, on_progress: Callable[[Status], None] | None = None) 
             if len(latest.recorded):
                 updates.append(latest.recorded)
                 metrics.append(latest.metrics)
+                if on_records is not None:
+                    on_records(latest.recorded, _steps(trials, latest), latest.metrics)
             if latest.counted is not None:
                 counted.append(latest.counted)
             if on_progress is not None:
@@ -162,6 +172,13 @@ def _joined(counted: list[Counted], rows: slice, world: World) -> Counted | None
     visits = counted[-1].visits[rows]
     with_all = np.pad(visits, ((0, 0), (0, 0), (0, world.num_states - visits.shape[-1])))
     return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps)
+
+
+def _steps(trials: Trials, progress: Progress) -> Int[np.ndarray, " record"]:
+    """The environment steps of one seed's team up to each record."""
+    if progress.counted is not None:
+        return progress.counted.steps
+    return progress.recorded.astype(np.int64) * runs.steps_per_update(trials.configs[0], trials.worlds[0])
 
 
 def _num_steps(trials: Trials, progress: Progress) -> int:

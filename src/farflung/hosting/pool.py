@@ -23,6 +23,10 @@ OVER = -1
 """The state after an episode has ended."""
 
 
+class SimulatorWarning(RuntimeWarning):
+    """A copy of a simulator has failed, and was replaced."""
+
+
 class Episodes(NamedTuple):
     """What was played, one row for each episode."""
 
@@ -202,7 +206,7 @@ class Pool:
             raise ValueError(f"{self._name} {what} in an episode {where}, {tried}") from error
         message = f"{self._name} {what} in an episode {where}: it is played again with another seed in a new copy"
         self._failures.append(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        warnings.warn(message, SimulatorWarning, stacklevel=3)
         seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
         self._kill()
         self._vector = self._open()

@@ -73,6 +73,8 @@ def train_hosted(
         nothing = np.zeros((len(seeds), 0), np.float32)
         columns = zip(*metrics, strict=True) if metrics else [()] * len(Metrics._fields)
         table = Metrics(*(np.column_stack([nothing, *column]) for column in columns))
+        num_states = np.float32(np.log(max(world.num_states, 2)))  # by now: more may yet be met
+        table = table._replace(normalized_entropy=np.asarray(table.entropy) / num_states)
         counted = Counted(np.array(steps, np.int64), visits, num_steps)
         team = jax.tree.map(lambda leaf: leaf[..., : world.num_states, :], state.team)
         told = Progress(update, np.array(recorded, np.int64), table, team, len(seeds), counted)

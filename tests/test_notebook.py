@@ -1,0 +1,112 @@
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import jax.numpy as jnp
+import pytest
+
+import farflung
+from farflung.notebook import is_notebook, run_html, team_html, world_html
+
+
+class Text(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.texts, self.images = [], 0
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def handle_starttag(self, tag, attrs):
+        self.images += tag == "img" and dict(attrs)["src"].startswith("data:image/png;base64,")
+
+
+def parsed(html):
+    parser = Text()
+    parser.feed(html)
+    return parser
+
+
+@pytest.fixture(scope="module")
+def run():
+    world = farflung.gridworld("S...\n....", horizon=4)
+    return farflung.explore(world, agents=2, batch_size=4, preset="paper", updates=10, seeds=(0, 1))
+
+
+def test_a_map_is_shown_with_its_size():
+    shown = parsed(world_html(farflung.make_world("maze-stoc")))
+    assert shown.images == 1
+    assert {"43", "4", "10", "stochastic, up to 4 successors"} <= set(shown.texts)
+
+
+def test_a_world_that_is_no_map_is_a_table():
+    world = farflung.from_kernel([[[0, 1]], [[1, 0]]], [1, 0], horizon=5)
+    shown = parsed(world_html(world))
+    assert shown.images == 0
+    assert {"states", "2", "deterministic"} <= set(shown.texts)
+
+
+def test_a_team_shows_how_decided_each_agent_is():
+    team = farflung.TabularSoftmax(jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[9.0, 0.0], [0.0, 0.0]]]))
+    texts = parsed(team_html(team)).texts
+    assert texts[texts.index("agent no. 1") :][:3] == ["agent no. 1", "0.500", "0% of the states"]
+    assert texts[texts.index("agent no. 2") :][:3] == ["agent no. 2", "0.750", "50% of the states"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "is_time_dependent", "described"),
+    [
+        ((), False, "1 agent: one table"),
+        ((4,), True, "1 agent: a table for each of 4 times"),
+        ((3,), False, "3 agents: one table"),
+        ((2, 3, 4), True, "2 seeds with 3 agents: a table for each of 4 times"),
+    ],
+)
+def test_a_team_is_described_whatever_its_axes(axes, is_time_dependent, described):
+    team = farflung.TabularSoftmax(jnp.zeros((*axes, 5, 2)), is_time_dependent)
+    assert f"softmax policies of {described}, 5 states, 2 actions" in parsed(team_html(team)).texts
+
+
+def test_a_run_shows_its_figure_and_the_values_of_the_final_table(run):
+    shown = parsed(run_html(run))
+    assert shown.images == 1
+    entropy = sum(run.summary["final"]["entropy"]) / 2
+    assert f"{entropy:.4f}" in shown.texts
+    assert "% of the ceiling" in shown.texts
+
+
+def test_a_run_without_a_ceiling_is_shown_too(run):
+    known = {key: value for key, value in run.summary.items() if key not in ("random", "ceiling", "percent_of_ceiling")}
+    assert "% of the ceiling" not in parsed(run_html(dataclasses.replace(run, summary=known))).texts
+
+
+def test_this_is_no_notebook():
+    assert not is_notebook()
+
+
+def test_a_notebook_shows_a_live_curve_and_rich_objects(tmp_path, monkeypatch):
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    nbclient = pytest.importorskip("nbclient", reason="nbclient and ipykernel run the notebook")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "import farflung\nworld = farflung.gridworld('S..#..', horizon=2)\nworld",
+        "settings = dict(agents=2, preset='paper', updates=60, batch_size=2, seeds=(0, 1))",
+        "run = farflung.explore(world, **settings)",
+        "run",
+        "run.team_of(seed=0)",
+        "farflung.explore(world, **settings, live=False).summary['updates']",
+        "import jax; jax.tree.map(lambda leaf: leaf.shape, world)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    world, _, live, run, team, silent, shapes = [cell.outputs for cell in notebook.cells]
+    assert all(output.output_type in ("display_data", "execute_result") for cell in notebook.cells for output in cell.outputs)
+    (curve,) = live
+    assert curve.data["image/png"].startswith("iVBOR")
+    for outputs in (world, run):
+        assert re.search('<img alt="[^"]+" width="\\d+" src="data:image/png;base64,iVBOR', outputs[0].data["text/html"])
+    assert "agent no. 2" in team[0].data["text/html"]
+    assert silent[0].data["text/plain"] == "60"
+    assert "text/html" not in shapes[0].data
