@@ -21,7 +21,7 @@ def test_the_example_runs_and_has_twelve_lines(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_python_of_the_pages_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+def test_the_python_of_the_pages_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pages = [
         re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
@@ -32,7 +32,6 @@ def test_the_python_of_the_pages_runs_from_top_to_bottom(tmp_path, monkeypatch, 
         names = {}
         for snippet in snippets:
             exec(snippet, names)
-            assert capsys.readouterr().out
 
 
 def test_every_link_to_a_file_leads_somewhere():
