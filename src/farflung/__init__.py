@@ -4,7 +4,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from farflung.registration import register_with_gymnasium
+from farflung.registration import register_worlds
 
 if TYPE_CHECKING:
     from farflung.algorithms import PGPSE, FrankWolfe
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from farflung.experiments.ablation import ablate
     from farflung.experiments.explore import explore
     from farflung.experiments.reproduce import reproduce
+    from farflung.hosting.world import HostedWorld, hosted
     from farflung.metrics import Metrics, measure, occupancy
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
     from farflung.rollout import Trajectories, play
@@ -43,6 +44,7 @@ __all__ = [
     "Environment",
     "Explore",
     "FrankWolfe",
+    "HostedWorld",
     "Metrics",
     "Reproduce",
     "Run",
@@ -57,6 +59,7 @@ __all__ = [
     "from_gymnasium",
     "from_kernel",
     "gridworld",
+    "hosted",
     "infinite_trials_optimum",
     "load_run",
     "make_world",
@@ -93,6 +96,7 @@ _MODULES = {
     "experiments.ablation": ("ablate",),
     "experiments.explore": ("explore",),
     "experiments.reproduce": ("reproduce",),
+    "hosting.world": ("HostedWorld", "hosted"),
     "metrics": ("Metrics", "measure", "occupancy"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
     "rollout": ("Trajectories", "play"),
@@ -101,7 +105,7 @@ _MODULES = {
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-register_with_gymnasium()
+register_worlds()
 
 
 def __getattr__(name: str) -> Any:
