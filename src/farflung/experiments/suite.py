@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ def train_all(
 ) -> Iterator[tuple[str, Run]]:
     """Has what is not yet in the folder `out` compiled by the pool; then trains it and yields the path and run of each config.
 
-    Groups that need the same program train side by side.
+    Groups that need the same program train side by side, and what is compiled first trains first.
 
     Args:
         on_note: told of parts in the folder that are damaged and therefore trained again.
@@ -62,17 +62,20 @@ def train_all(
     def begun(configs: Sequence[Explore]) -> Trials:
         return begin(configs, [worlds[config.world] for config in configs], num_successors[configs[0].world])
 
-    compiling = [pool.submit(begun, list(group.values())) for group in together.values()]
+    compiling = {pool.submit(begun, list(group.values())): group for group in together.values()}
 
     def training() -> Iterator[tuple[str, Run]]:
         yield from kept.items()
         done = sum(steps[name] for name in kept)
         saving: list[Future[None]] = []
         with ThreadPoolExecutor(1) as disk:  # what is finished is written while the next trains
-            for group, trials in zip(together.values(), compiling, strict=True):
+            while compiling:
+                on_progress(SuiteStatus(done, num_steps, _name(list(next(iter(compiling.values())).values()))))
+                wait(compiling, return_when=FIRST_COMPLETED)
+                trials = next(each for each in compiling if each.done())
+                group = compiling.pop(trials)
                 configs = list(group.values())
                 num_own = sum(steps[name] for name in group)
-                on_progress(SuiteStatus(done, num_steps, _name(configs)))
                 tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
                 trained = finish(trials.result(), tell)
                 if trained[0].summary["is_interrupted"]:
