@@ -10,7 +10,17 @@ if TYPE_CHECKING:
     from farflung.algorithms import PGPSE, FrankWolfe
     from farflung.ceilings import Ceiling, ceiling, infinite_trials_optimum
     from farflung.comparison import Comparison, compare
-    from farflung.config import Ablate, Explore, Reproduce
+    from farflung.config import Ablate, Collect, Explore, OfflineLearning, Reproduce
+    from farflung.datasets import (
+        Dataset,
+        collect,
+        from_minari,
+        load_dataset,
+        relabel,
+        save_dataset,
+        to_d3rlpy,
+        to_minari,
+    )
     from farflung.entropy import Entropy, decompose, plug_in, shannon
     from farflung.environments import (
         MAZE,
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     )
     from farflung.experiments.ablation import ablate
     from farflung.experiments.explore import explore
+    from farflung.experiments.offline import learn_offline
     from farflung.experiments.reproduce import reproduce
     from farflung.hosting.world import HostedWorld, hosted
     from farflung.metrics import Metrics, measure, occupancy
@@ -39,13 +50,16 @@ __all__ = [
     "ROOM",
     "Ablate",
     "Ceiling",
+    "Collect",
     "Comparison",
+    "Dataset",
     "Entropy",
     "Environment",
     "Explore",
     "FrankWolfe",
     "HostedWorld",
     "Metrics",
+    "OfflineLearning",
     "Reproduce",
     "Run",
     "TabularMDP",
@@ -53,25 +67,33 @@ __all__ = [
     "Trajectories",
     "ablate",
     "ceiling",
+    "collect",
     "compare",
     "decompose",
     "explore",
     "from_gymnasium",
     "from_kernel",
+    "from_minari",
     "gridworld",
     "hosted",
     "infinite_trials_optimum",
+    "learn_offline",
+    "load_dataset",
     "load_run",
     "make_world",
     "measure",
     "occupancy",
     "play",
     "plug_in",
+    "relabel",
     "reproduce",
+    "save_dataset",
     "save_run",
     "shannon",
     "softmax_team",
     "tabular_mdp",
+    "to_d3rlpy",
+    "to_minari",
     "train",
     "uniform_team",
 ]
@@ -80,7 +102,8 @@ _MODULES = {
     "algorithms": ("PGPSE", "FrankWolfe"),
     "ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
     "comparison": ("Comparison", "compare"),
-    "config": ("Ablate", "Explore", "Reproduce"),
+    "config": ("Ablate", "Collect", "Explore", "OfflineLearning", "Reproduce"),
+    "datasets": ("Dataset", "collect", "from_minari", "load_dataset", "relabel", "save_dataset", "to_d3rlpy", "to_minari"),
     "entropy": ("Entropy", "decompose", "plug_in", "shannon"),
     "environments": (
         "MAZE",
@@ -95,6 +118,7 @@ _MODULES = {
     ),
     "experiments.ablation": ("ablate",),
     "experiments.explore": ("explore",),
+    "experiments.offline": ("learn_offline",),
     "experiments.reproduce": ("reproduce",),
     "hosting.world": ("HostedWorld", "hosted"),
     "metrics": ("Metrics", "measure", "occupancy"),

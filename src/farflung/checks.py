@@ -1,6 +1,7 @@
 """What a user gives, checked: a mistake becomes a ValueError that says what was expected and what came."""
 
 import difflib
+import importlib
 import math
 import numbers
 import operator
@@ -95,6 +96,14 @@ def check_learning(config: Any) -> None:
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
             if not (isinstance(value, numbers.Real) and is_fine(value)) and value is not None:
                 raise ValueError(f"{name} {rule}, not {value}")
+
+
+def optional_package(name: str, installed_by: str) -> Any:
+    """A package that farflung does without until somebody asks for what it does."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ValueError(f"this needs {name.split('.')[0]}: pip install {installed_by}") from None
 
 
 def check_name(kind: str, name: Any, known: Sequence[str]) -> None:

@@ -11,10 +11,12 @@ import tyro
 
 from farflung.commands.ablate import ablate
 from farflung.commands.ceiling import ceiling
+from farflung.commands.collect import collect
 from farflung.commands.compare import compare
 from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
 from farflung.commands.frank_wolfe import frank_wolfe
+from farflung.commands.offline import offline
 from farflung.commands.reproduce import reproduce
 
 
@@ -43,6 +45,8 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
             return tyro.extras.subcommand_cli_from_dict(
                 {
                     "explore": explore,
+                    "collect": collect,
+                    "offline": offline,
                     "compare": compare,
                     "ceiling": ceiling,
                     "frank-wolfe": frank_wolfe,
@@ -72,8 +76,8 @@ def _one_line(boxed: str) -> str:
             sections[-1] = f"{sections[-1]} {text}".strip()
     has_title = "╭" not in boxed and len(sections) > 1
     message, *rest = sections[has_title:]
-    message = re.sub(r"^Error parsing \S*(config|output|logging): ", "", message).replace("'config.world'", "WORLD")
-    message = re.sub(r"^(Missing from farflung explore: WORLD) .*", r"\1", message)
+    message = re.sub(r"^Error parsing \S*(config|output|logging|hosting): ", "", message).replace("'config.world'", "WORLD")
+    message = re.sub(r"^(Missing from farflung \S+: [A-Z]+) .*", r"\1", message)
     message = re.sub(r"\b(batch|learning|log)_(size|rate|every)\b", r"\1-\2", message)
     for section in rest:
         if match := re.match(r"Perhaps you meant: (\S+)", section):

@@ -83,17 +83,21 @@ def goal_success(
         data: with a leading dataset axis.
     """
     num_draws = settings.num_batches * settings.batch_size
-    num_uniforms = settings.num_episodes * _episode_uniforms(world, settings)
 
     def reach(noise: Float[Array, " uniform"], data: Transitions, goal: Int[Array, ""]) -> Float[Array, ""]:
         values = _learn(noise[:num_draws], world, data, goal, settings)
         return _try(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
 
     def reach_all(key: PRNGKeyArray, data: Transitions) -> Float[Array, " goal"]:
-        noise = uniforms(key, (goals.size, num_draws + num_uniforms))
+        noise = uniforms(key, (goals.size, num_goal_uniforms(world, settings)))
         return jax.vmap(reach, (0, None, 0))(noise, data, goals)
 
     return jax.vmap(reach_all)(keys, data)
+
+
+def num_goal_uniforms(world: TabularMDP, settings: QLearning) -> int:
+    """How much noise it takes to learn one goal and to try it out."""
+    return settings.num_batches * settings.batch_size + settings.num_episodes * _episode_uniforms(world, settings)
 
 
 def goals_of(world: TabularMDP) -> Int[Array, " goal"]:

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
@@ -152,8 +152,10 @@ def load_run(path: str | Path) -> Run:
         config = Explore(**{**settings, "seeds": tuple(settings["seeds"])})
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        world = _world_of(_arrays(path / _WORLD))
-        learnt = _arrays(path / _POLICIES)
+        with (path / _WORLD).open("rb") as file:
+            world = read_world(file)
+        with (path / _POLICIES).open("rb") as file:
+            learnt = _arrays(file)
         team = TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
         counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
@@ -161,6 +163,16 @@ def load_run(path: str | Path) -> Run:
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
     return Run(config, world, updates, metrics, team, summary, counted)
+
+
+def write_world(world: World, file: Path | IO[bytes]) -> None:
+    """Writes a world as NumPy's compressed archive."""
+    np.savez_compressed(file, allow_pickle=False, **_arrays_of(world))
+
+
+def read_world(file: IO[bytes]) -> World:
+    """Reads back what `write_world` has written."""
+    return _world_of(_arrays(file))
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
@@ -172,7 +184,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
-    np.savez_compressed(directory / _WORLD, allow_pickle=False, **_arrays_of(run.world))
+    write_world(run.world, directory / _WORLD)
     learnt = {"logits": run.team.logits, "is_time_dependent": run.team.is_time_dependent}
     learnt |= {} if run.counted is None else run.counted._asdict()
     np.savez_compressed(
@@ -182,8 +194,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         save_figure(figure, directory / name)
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+def _arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
+    with np.load(file, allow_pickle=False) as arrays:
         return dict(arrays)
 
 

@@ -1,10 +1,12 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
 from farflung.config.comparison import Compare
+from farflung.config.data import Collect, OfflineLearning, check_dataset_id
 from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
     CREDITS,
+    DATA_FORMATS,
     LOGGERS,
     METRICS,
     OPTIMIZERS,
@@ -23,6 +25,7 @@ from farflung.config.worlds import check_world, is_map_file
 __all__ = [
     "CEILING_METHODS",
     "CREDITS",
+    "DATA_FORMATS",
     "LOGGERS",
     "METRICS",
     "OPTIMIZERS",
@@ -34,12 +37,15 @@ __all__ = [
     "SCHEDULES",
     "Ablate",
     "CeilingQuestion",
+    "Collect",
     "Compare",
     "Concentration",
     "Explore",
     "FrankWolfeRun",
     "Hosting",
+    "OfflineLearning",
     "Reproduce",
+    "check_dataset_id",
     "check_world",
     "is_map_file",
 ]

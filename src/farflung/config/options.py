@@ -29,6 +29,7 @@ LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.0
 """What an optimiser starts from if nothing else is asked for."""
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 POLICIES = ("auto", "stationary", "time-dependent")
+DATA_FORMATS = ("minari", "minari-arrow", "npz", "parquet", "d3rlpy")
 PRESETS: dict[str, dict[str, Any]] = {
     "farflung": {
         "updates": 1000,

@@ -1,0 +1,136 @@
+"""`farflung collect`."""
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from farflung.commands import terminal
+from farflung.commands.terminal import Output, progress_bar
+from farflung.config import Collect
+
+if TYPE_CHECKING:
+    from farflung.datasets import Dataset
+    from farflung.datasets.episodes import Contents
+
+_SUFFIXES = {"npz": ".npz", "parquet": ".parquet", "d3rlpy": ".h5"}
+_EPISODES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class CollectOutput(Output):
+    """Where the data goes, and what is printed."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the run's name)")] = None
+    """File for the formats that are one file; Minari's datasets lie below $MINARI_DATASETS_PATH, or else ~/.minari."""
+    force: bool = False
+    """Replace a dataset of the same name."""
+
+
+def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
+    """Let a trained team play, and keep its episodes as a dataset for offline RL."""
+
+    def run() -> int:
+        if config.format not in _SUFFIXES and output.out is not None:
+            raise ValueError("--out names a file; a Minari dataset is named by --dataset, or choose another --format")
+        if config.format in _SUFFIXES and config.dataset is not None:
+            raise ValueError(f"--dataset is Minari's id of a dataset; name the {config.format} file by --out")
+        terminal.use_all_cores()
+        from farflung.datasets import collect_parts, relabel  # JAX with it
+        from farflung.datasets.episodes import in_pieces, observation_at
+        from farflung.files import to_json
+        from farflung.runs import load_run, typical_seed
+
+        trained = load_run(config.run)
+        seed = typical_seed(trained) if config.seed is None else config.seed
+        write, name, path = _writer(config, output)
+        began = time.perf_counter()
+        parts = collect_parts(trained, config.episodes, seed=seed, random_seed=config.random_seed)
+        if config.goal:
+            parts = (relabel(part, goal=observation_at(part.source, config.goal)) for part in parts)
+        if config.format not in _SUFFIXES:
+            parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
+        with progress_bar(output.quiet) as show:
+
+            def watched() -> Iterator["Dataset"]:
+                done = 0
+                for part in parts:
+                    show(name, done, config.episodes, f"{done:,} episodes")
+                    yield part
+                    done += len(part)
+                show(name, done, config.episodes, f"{done:,} episodes")
+
+            contents = write(watched())
+        seconds = time.perf_counter() - began
+        summary = {
+            "farflung": version("farflung"),
+            "run": config.run,
+            "dataset": name,
+            "format": config.format,
+            "path": str(path),
+            "environment": _environment(contents),
+            "seed": seed,
+            "random_seed": config.random_seed,
+            "agents": int(trained.team.logits.shape[1]),
+            "episodes": contents.num_episodes,
+            "transitions": contents.num_transitions,
+            "entropy": contents.entropy,
+            "normalized_entropy": contents.entropy / math.log(trained.world.num_states),
+            "seconds": seconds,
+        }
+        if not output.quiet:
+            _print(summary, is_on_stderr=output.json)
+        if output.json:
+            print(to_json(summary))
+        return 0
+
+    return run
+
+
+def _writer(config: Collect, output: CollectOutput) -> tuple[Callable[[Iterator["Dataset"]], "Contents"], str, Path]:
+    """A function that writes what comes, the dataset's name, and where it will lie; told before the work if it cannot."""
+    from farflung.datasets import save_dataset, to_minari
+    from farflung.datasets.archives import check_file
+    from farflung.datasets.minari_storage import check_is_new, minari_path
+
+    stem = Path(config.run).resolve().name
+    if config.format in _SUFFIXES:
+        path = output.out or Path(stem + _SUFFIXES[config.format])
+        check_file(path, output.force)
+        if path.suffix != _SUFFIXES[config.format]:
+            raise ValueError(f"a file of the format {config.format} ends with {_SUFFIXES[config.format]}, unlike {path}")
+        return lambda parts: save_dataset(parts, path, force=output.force), str(path), path
+    name = config.dataset or f"farflung/{re.sub(r'[^-_a-zA-Z0-9]', '-', stem)}-v0"
+    check_is_new(name, output.force)
+    data_format = "arrow" if config.format == "minari-arrow" else "hdf5"
+    return lambda parts: to_minari(parts, name, data_format=data_format, force=output.force), name, minari_path(name)
+
+
+def _environment(contents: "Contents") -> str | None:
+    return None if contents.source.environment is None else json.loads(contents.source.environment)["id"]
+
+
+def _print(summary: dict[str, Any], is_on_stderr: bool) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
+    players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
+    console.print(
+        f"{summary['episodes']:,} episodes of {players} (seed {summary['seed']}), {summary['transitions']:,} transitions "
+        f"in {summary['seconds']:.1f} s"
+    )
+    console.print(f"state entropy {summary['entropy']:.4f} nats, {summary['normalized_entropy']:.4f} of log(states)")
+    if summary["environment"] is None:
+        console.print("no Gymnasium environment is this world: the dataset has none to recover")
+    else:
+        console.print(f"environment {summary['environment']}")
+    console.print(f"written to {summary['path']}")
+    if summary["format"] != "d3rlpy":
+        console.print(f"next: farflung offline {summary['dataset']}")

@@ -1,0 +1,81 @@
+"""What the commands about datasets can be asked for."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from farflung.checks import check_name, check_positive, check_share, whole_number, whole_seeds
+from farflung.config.options import DATA_FORMATS, PAPER_SEEDS, default_is, one_of
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Let a trained team play, and keep its episodes as a dataset for offline RL.
+
+    RUN is a directory that `farflung explore` has written. The episodes are dealt to the agents in turn.
+    """
+
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """The directory of a run."""
+    episodes: int = 1000
+    """Episodes in the dataset."""
+    dataset: Annotated[str | None, default_is("farflung/, the directory's name, -v0", "ID")] = None
+    """Minari's id of the dataset."""
+    format: Annotated[str, one_of(DATA_FORMATS)] = "minari"
+    """A Minari dataset, as HDF5 or as Arrow files, or one file: NumPy's npz, Parquet, or the HDF5 of d3rlpy's MDPDataset."""
+    seed: Annotated[int | None, default_is("the one whose final entropy is the median")] = None
+    """Which of the run's trained teams plays."""
+    random_seed: int = 0
+    """For the noise of actions and world: the same seed gives the same data."""
+    goal: Annotated[tuple[int, ...], default_is("the world's own rewards, if it has any", "INT INT")] = ()
+    """Row and column of a goal, or an observation: to arrive there pays 1 and ends the episode."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "episodes", whole_number("episodes", self.episodes))
+        check_name("format", self.format, DATA_FORMATS)
+        if self.dataset is not None:
+            check_dataset_id(self.dataset)
+        for seed in (self.random_seed, *(() if self.seed is None else (self.seed,))):
+            whole_seeds([seed])
+        if len(self.goal) > 2:
+            raise ValueError(f"a goal is a row and a column, or one observation, not {len(self.goal)} numbers")
+
+
+@dataclass(frozen=True)
+class OfflineLearning:
+    """Learn from a dataset to reach every state, by offline Q-learning, and see which ones are reached.
+
+    DATASET is Minari's id of a dataset, or an .npz or .parquet file that `farflung collect` has written.
+    """
+
+    dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
+    """Minari's id of a dataset, or a file."""
+    batches: int = 100
+    """Minibatches that Q-values are learnt from, for each goal."""
+    batch_size: int = 20
+    """Transitions in a minibatch, drawn with replacement."""
+    learning_rate: float = 0.1
+    """Step size of Q-learning."""
+    discount: float = 0.99
+    """Discount factor."""
+    attempts: int = 10
+    """Episodes in which the greedy policy tries to reach its goal."""
+    max_steps: int = 200
+    """Actions in such an episode."""
+    seeds: tuple[int, ...] = PAPER_SEEDS
+    """One independent repetition of all learning each."""
+
+    def __post_init__(self) -> None:
+        for name in ("batches", "batch_size", "attempts", "max_steps"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        check_positive("learning_rate", self.learning_rate)
+        check_share("discount", self.discount)
+        object.__setattr__(self, "seeds", whole_seeds(self.seeds))
+
+
+def check_dataset_id(name: str) -> None:
+    """Raises ValueError unless Minari takes this as the id of a dataset."""
+    if not re.fullmatch(r"([-\w]{2,}/)*[-\w]+-v\d+", name):
+        raise ValueError(f"a dataset's id looks like farflung/maze-v0 or maze-v0, not {name!r}")

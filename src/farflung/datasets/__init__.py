@@ -1,0 +1,19 @@
+"""What teams have seen, as datasets for offline RL: collected, relabelled, written and read."""
+
+from farflung.datasets.archives import load_dataset, save_dataset, to_d3rlpy
+from farflung.datasets.collecting import collect, collect_parts
+from farflung.datasets.episodes import Dataset, Source, relabel
+from farflung.datasets.minari_storage import from_minari, to_minari
+
+__all__ = [
+    "Dataset",
+    "Source",
+    "collect",
+    "collect_parts",
+    "from_minari",
+    "load_dataset",
+    "relabel",
+    "save_dataset",
+    "to_d3rlpy",
+    "to_minari",
+]

@@ -1,0 +1,256 @@
+"""Datasets as single files: NumPy's npz, Parquet, and the HDF5 of d3rlpy's MDPDataset."""
+
+import contextlib
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from farflung.checks import optional_package
+from farflung.datasets.episodes import Contents, Dataset
+from farflung.datasets.sources import from_json, to_json
+from farflung.files import umask
+
+_EXTRA = "'farflung[data]'"
+_KEY = "farflung"
+_NPZ = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
+_MOST_NUMBERS = 2**22
+
+Parts = Iterable[Dataset]
+Writer = Callable[[Parts, Path], Contents]
+
+
+def save_dataset(data: Dataset | Parts, path: str | Path, *, force: bool = False) -> Contents:
+    """Writes a dataset, or the parts of one as they come, in the format that the file's name asks for.
+
+    Args:
+        path: ends with `.npz`, `.parquet`, or `.h5` for d3rlpy.
+        force: replace a file that is already there.
+    """
+    path = Path(path)
+    check_file(path, force)
+    write = _WRITERS[path.suffix]
+    with _appearing(path) as new:
+        return write([data] if isinstance(data, Dataset) else data, new)
+
+
+def load_dataset(path: str | Path) -> Dataset:
+    """Reads back a `.npz` or `.parquet` file that `save_dataset` has written."""
+    path = Path(path)
+    readers = {".npz": _read_npz, ".parquet": _read_parquet}
+    if path.suffix not in readers:
+        raise ValueError(f"{path} is neither an .npz nor a .parquet file")
+    try:
+        return readers[path.suffix](path)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is not a dataset that can be read: {reason}") from None
+
+
+def check_file(path: Path, force: bool) -> None:
+    """Raises ValueError unless a dataset can be written to the file: better before the work than after."""
+    if path.suffix not in _WRITERS:
+        raise ValueError(f"a dataset's file ends with {', '.join(_WRITERS)}, unlike {path.name}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory, not a file")
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
+    if path.suffix != ".npz":
+        optional_package("pyarrow" if path.suffix == ".parquet" else "h5py", _EXTRA)
+
+
+def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
+    """A dataset as d3rlpy's `MDPDataset`.
+
+    Args:
+        one_hot: whether an observation is a vector with a single one, which networks can learn from, or its number.
+    """
+    d3rlpy = optional_package("d3rlpy", "d3rlpy")
+    columns = d3rlpy_columns(dataset)
+    columns["observations"] = _vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
+    action_space = d3rlpy.constants.ActionSpace.DISCRETE
+    size = dataset.source.num_actions
+    return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
+
+
+def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, " row"]]:
+    """The columns of an `MDPDataset`, the observations still as numbers.
+
+    d3rlpy has no observation after the last action. Where the world has ended an episode none is needed; elsewhere it makes
+    a row of its own, with an action and a reward that nobody looks at, or the last step would be lost.
+    """
+    has_own_row = ~dataset.terminated
+    num_rows = dataset.lengths + has_own_row
+    is_row = np.arange(dataset.observations.shape[1]) < num_rows[:, None]
+    is_last = np.arange(dataset.observations.shape[1]) == num_rows[:, None] - 1
+
+    def widened(column: np.ndarray) -> np.ndarray:
+        return np.pad(column, ((0, 0), (0, 1)))[is_row]
+
+    return {
+        "observations": dataset.observations[is_row],
+        "actions": widened(dataset.actions),
+        "rewards": widened(dataset.rewards).astype(np.float32),
+        "terminals": (is_last & dataset.terminated[:, None])[is_row].astype(np.float32),
+        "timeouts": (is_last & has_own_row[:, None])[is_row].astype(np.float32),
+    }
+
+
+def _vectors(observations: Int[np.ndarray, " row"], size: int | None) -> Float[np.ndarray, "row feature"]:
+    if size is None:
+        return observations[:, None].astype(np.float32)
+    vectors = np.zeros((len(observations), size), np.float32)
+    vectors[np.arange(len(observations)), observations] = 1
+    return vectors
+
+
+def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
+    h5py = optional_package("h5py", _EXTRA)
+    contents = Contents()
+    with h5py.File(path, "w") as file:
+
+        def append(name: str, values: np.ndarray) -> None:
+            if name not in file:
+                shape = (0, *values.shape[1:])
+                file.create_dataset(
+                    name, shape, values.dtype, chunks=True, maxshape=(None, *shape[1:]), compression="gzip", compression_opts=1
+                )
+            file[name].resize(len(file[name]) + len(values), axis=0)
+            file[name][-len(values) :] = values
+
+        for part in contents.counting(parts):
+            columns = d3rlpy_columns(part)
+            columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # what files of d3rlpy 1 have
+            size = part.source.num_observations
+            numbers = columns.pop("observations")
+            at_once = max(1, _MOST_NUMBERS // size)
+            for first in range(0, len(numbers), at_once):
+                append("observations", _vectors(numbers[first : first + at_once], size))
+            for name, values in columns.items():
+                append(name, values if values.ndim > 1 or name not in ("actions", "rewards") else values[:, None])
+        file.attrs[_KEY] = to_json(contents)
+    return contents
+
+
+def _write_npz(parts: Parts, path: Path) -> Contents:
+    """Writes the columns to files of their own while they come in, and packs these when their lengths are known."""
+    contents = Contents()
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".farflung-") as folder, contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(Path(folder, name).open("w+b")) for name in _NPZ}
+        for part in contents.counting(parts):
+            for name, file in files.items():
+                file.write(np.ascontiguousarray(getattr(part, name)).data)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, file in files.items():
+                values = getattr(contents.last, name)
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    _pack(file, entry, values.dtype, (contents.num_episodes, *values.shape[1:]))
+            with archive.open(f"{_KEY}.npy", "w") as entry:
+                np.lib.format.write_array(entry, np.array(to_json(contents)), allow_pickle=False)
+    return contents
+
+
+def _pack(file: IO[bytes], entry: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(entry, header)
+    file.seek(0)
+    while block := file.read(2**20):
+        entry.write(block)
+
+
+def _read_npz(path: Path) -> Dataset:
+    if not zipfile.is_zipfile(path) and path.exists():
+        raise ValueError("it is no archive of arrays")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return Dataset(**{name: arrays[name] for name in _NPZ}, source=from_json(str(arrays[_KEY])))
+
+
+def _write_parquet(parts: Parts, path: Path) -> Contents:
+    """One row for each step, with the observation before and after it."""
+    pyarrow, parquet = optional_package("pyarrow", _EXTRA), optional_package("pyarrow.parquet", _EXTRA)
+    contents = Contents()
+    writer: Any = None
+    try:
+        for part in contents.counting(parts):
+            table = pyarrow.table(_parquet_columns(part, contents.num_episodes - len(part)))
+            writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+        writer.add_key_value_metadata({_KEY: to_json(contents)})
+    finally:
+        if writer is not None:
+            writer.close()
+    return contents
+
+
+def _parquet_columns(dataset: Dataset, first_episode: int) -> dict[str, np.ndarray]:
+    steps, is_step = dataset.steps(), dataset.is_step
+    times = np.arange(dataset.actions.shape[1], dtype=np.int32)
+    is_last = times == dataset.lengths[:, None] - 1
+    episodes = np.arange(first_episode, first_episode + len(dataset))
+
+    def each(column: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(column, is_step.shape)[is_step]
+
+    return {
+        "episode": each(episodes[:, None]),
+        "agent": each(dataset.agents[:, None]),
+        "time": each(times),
+        "observation": steps.observations,
+        "action": steps.actions,
+        "reward": steps.rewards,
+        "next_observation": steps.next_observations,
+        "terminated": each(is_last & dataset.terminated[:, None]),
+        "truncated": each(is_last & dataset.truncated[:, None]),
+    }
+
+
+def _read_parquet(path: Path) -> Dataset:
+    parquet = optional_package("pyarrow.parquet", _EXTRA)
+    with parquet.ParquetFile(path) as file:
+        source = from_json((file.metadata.metadata or {})[_KEY.encode()].decode())
+        table = file.read()
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    lengths = np.bincount(columns["episode"]).astype(np.int32)
+    last = np.cumsum(lengths) - 1
+    is_step = np.arange(lengths.max()) < lengths[:, None]
+
+    def by_episode(name: str, first_column: int = 0) -> np.ndarray:
+        array = np.zeros((len(lengths), lengths.max() + first_column), columns[name].dtype)
+        array[:, first_column:][is_step] = columns[name]
+        return array
+
+    observations = by_episode("next_observation", 1)
+    observations[:, 0] = columns["observation"][last - lengths + 1]
+    return Dataset(
+        observations,
+        by_episode("action"),
+        by_episode("reward"),
+        lengths,
+        columns["terminated"][last],
+        columns["truncated"][last],
+        columns["agent"][last],
+        source,
+    )
+
+
+_WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": _write_d3rlpy}
+
+
+@contextlib.contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A file to write that appears under its name only when it is complete."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+            new = Path(folder, path.name)
+            yield new
+            new.chmod(0o666 & ~umask())
+            new.replace(path)
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None

@@ -1,0 +1,119 @@
+"""Episodes of a trained team, as many as one likes, in parts of bounded size."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from farflung.checks import whole_number, whole_seeds
+from farflung.config import Explore
+from farflung.datasets.episodes import Dataset, Source, cut, joined
+from farflung.datasets.sources import source_of
+from farflung.environments import TabularMDP
+from farflung.policies import TabularSoftmax
+from farflung.rollout import Trajectories, play
+from farflung.runs import Run, typical_seed
+
+_TRANSITIONS_PER_PART = 2**18
+
+
+def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0) -> Dataset:
+    """Lets the team of a run play and returns what it has seen, in the numbers of the environment that the world is from.
+
+    Episode i is played by agent i modulo the number of agents. The first episodes are the same however many there are.
+
+    Args:
+        seed: which of the run's trained teams plays; by default the one whose final entropy is the median.
+        random_seed: for the noise of actions and world.
+    """
+    return joined(collect_parts(run, episodes, seed=seed, random_seed=random_seed))
+
+
+def collect_parts(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0) -> Iterator[Dataset]:
+    """What `collect` returns in parts of bounded size, each played while the one before is used."""
+    seed = typical_seed(run) if seed is None else seed
+    team = run.team_of(seed)
+    config = run.config
+    kind = "single" if config.single else "independent" if config.independent else "agents"
+    metadata = {
+        "algorithm": "PGPSE",
+        "description": f"What {_players(config)} saw that learnt to explore {config.world} without reward",
+        "team": f"{Path(config.world).stem}-{config.agents}-{kind}/seed-{seed}",
+        "config": dataclasses.asdict(config),
+        "random_seed": random_seed,
+    }
+    return play_parts(run.world, team, episodes, random_seed, source_of(run, metadata))
+
+
+def _players(config: Explore) -> str:
+    return "one agent" if config.single or config.agents == 1 else f"{config.agents} agents"
+
+
+def play_parts(world: TabularMDP, team: TabularSoftmax, episodes: int, random_seed: int, source: Source) -> Iterator[Dataset]:
+    """Episodes of any team in a world, in parts of bounded size.
+
+    They depend on nothing but the world, the team and the seed, not on the number of devices.
+    """
+    left = whole_number("episodes", episodes)
+    (random_seed,) = whole_seeds([random_seed])
+    num_agents = team.logits.shape[0]
+    num_rounds = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon))
+    num_parts = -(-left // (num_rounds * num_agents))
+    devices = jax.local_devices()
+    copies = [jax.device_put((jr.key(random_seed), team, world), device) for device in devices[:num_parts]]
+    finish = partial(_as_dataset, world=world, source=source, num_agents=num_agents)
+
+    playing: deque[Trajectories] = deque()
+    for part in count():
+        while len(playing) < len(copies) and part + len(playing) < num_parts:
+            number = part + len(playing)
+            playing.append(_play(*copies[number % len(copies)], number, num_rounds))
+        if not playing:
+            return
+        dataset = finish(playing.popleft(), num_episodes=left)
+        left -= len(dataset)
+        yield dataset
+
+
+@partial(jax.jit, static_argnums=4)
+def _play(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, part: Array, num_rounds: int) -> Trajectories:
+    return play(jr.fold_in(key, part), team, world, num_rounds, 1)
+
+
+def _as_dataset(
+    trajectories: Trajectories, *, world: TabularMDP, source: Source, num_agents: int, num_episodes: int
+) -> Dataset:
+    states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[:num_episodes] for array in trajectories)
+    assert source.world is not None
+    labels = np.asarray(source.world.labels)
+    is_numbered = np.array_equal(labels, np.arange(len(labels)))
+    ended = np.zeros(len(states), bool)
+    played = Dataset(
+        observations=states if is_numbered else labels[states],
+        actions=actions,
+        rewards=_rewards(world, states, actions),
+        lengths=np.full(len(states), world.horizon, np.int32),
+        terminated=ended,
+        truncated=~ended,
+        agents=np.arange(len(states), dtype=np.int32) % num_agents,
+        source=source,
+    )
+    is_end = (np.asarray(world.successors) == np.arange(world.num_states)[:, None, None]).all(axis=(1, 2))
+    return cut(played, is_end[states[:, 1:]]) if is_end.any() else played
+
+
+def _rewards(world: TabularMDP, states: np.ndarray, actions: np.ndarray) -> Any:
+    rewards = np.asarray(world.rewards)
+    if not rewards.any():
+        return np.zeros(actions.shape, np.float32)
+    before, after = states[:, :-1], states[:, 1:]
+    outcome = (np.asarray(world.successors)[before, actions] == after[..., None]).argmax(axis=-1)
+    return rewards[before, actions, outcome]

@@ -1,0 +1,184 @@
+"""Minari datasets: written as the episodes come, and read back as arrays."""
+
+import contextlib
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from farflung.checks import optional_package
+from farflung.config import check_dataset_id
+from farflung.datasets.episodes import Contents, Dataset, Source, joined
+from farflung.datasets.sources import from_json, observed_world, spaces_of, to_json
+
+_EXTRA = "'farflung[data]'"
+_KEY = "farflung"
+_EPISODES_AT_ONCE = 1000
+
+
+def to_minari(
+    data: Dataset | Iterable[Dataset], dataset_id: str, *, data_format: str = "hdf5", force: bool = False
+) -> Contents:
+    """Writes a dataset, or the parts of one as they come, so that `minari.load_dataset(dataset_id)` finds it.
+
+    Args:
+        data_format: `hdf5`, which is the fastest to write by far, `arrow` or `parquet`.
+        force: replace a dataset that is already there.
+    """
+    with _replaced(dataset_id, force):
+        contents = Contents()
+        storage: Any = None
+        for part in contents.counting([data] if isinstance(data, Dataset) else data):
+            storage = storage or _new(dataset_id, part.source, data_format)
+            storage.update_episodes(_buffers(part))
+            storage.update_episode_metadata(
+                _episode_metadata(part), range(contents.num_episodes - len(part), contents.num_episodes)
+            )
+        metadata = json.loads(to_json(contents))
+        del storage.get_size
+        storage.update_metadata({_KEY: metadata, "dataset_size": storage.get_size()})
+    return contents
+
+
+def from_minari(dataset: Any) -> Dataset:
+    """The episodes of a Minari dataset, or of its id, whoever made it, if its observations and actions are discrete."""
+    minari = optional_package("minari", _EXTRA)
+    if isinstance(dataset, str):
+        check_dataset_id(dataset)
+        try:
+            dataset = minari.load_dataset(dataset)
+        except FileNotFoundError:
+            where = minari_path(dataset)
+            raise ValueError(f"there is no Minari dataset {dataset} (looked in {where}); see minari list local") from None
+        except ImportError as error:
+            raise ValueError(f"{str(error).splitlines()[0]}: pip install {_EXTRA}") from None
+    source = _source(dataset)
+    metadata = dataset.storage.get_episode_metadata(dataset.episode_indices)
+    agents = np.array([int(each.get("agent", 0)) for each in metadata], np.int32)
+    episodes = dataset.iterate_episodes()
+    parts = []
+    for first in range(0, len(agents), _EPISODES_AT_ONCE):
+        some = agents[first : first + _EPISODES_AT_ONCE]
+        parts.append(_read([episode for episode, _ in zip(episodes, some, strict=False)], some, source))
+    return joined(parts)
+
+
+def minari_path(dataset_id: str) -> Path:
+    """Where Minari keeps a dataset: below `MINARI_DATASETS_PATH` if that is set, else in the user's home."""
+    check_dataset_id(dataset_id)
+    storage = optional_package("minari.storage", _EXTRA)
+    try:
+        return Path(storage.get_dataset_path(dataset_id))
+    except OSError as error:
+        raise ValueError(f"Minari cannot keep datasets in {error.filename}: {error.strerror}") from None
+
+
+def check_is_new(dataset_id: str, force: bool) -> None:
+    """Raises ValueError if there is such a dataset already and it may not be replaced: better before the work than after."""
+    path = minari_path(dataset_id)
+    if path.exists() and not force:
+        raise ValueError(f"there is a Minari dataset {dataset_id} already: choose another id, or replace it with --force")
+    if path.exists() and not (path / "data").is_dir():
+        raise ValueError(f"{path} is no Minari dataset, so it is not replaced: choose another id")
+
+
+@contextlib.contextmanager
+def _replaced(dataset_id: str, force: bool) -> Iterator[None]:
+    """Puts a dataset of the same id aside while a new one is written, and puts it back if nothing comes of that."""
+    check_is_new(dataset_id, force)
+    path = minari_path(dataset_id)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=minari_path("any-v0").parent) as aside:
+            old = Path(aside, "old")
+            if path.exists():
+                path.rename(old)
+            try:
+                yield
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)
+                if old.exists():
+                    old.rename(path)
+                raise
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def _new(dataset_id: str, source: Source, data_format: str) -> Any:
+    minari = optional_package("minari", _EXTRA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no author and no link
+        try:
+            dataset = minari.create_dataset_from_buffers(
+                dataset_id,
+                [],
+                env=None if source.environment is None else EnvSpec.from_json(source.environment),
+                observation_space=gymnasium.spaces.Discrete(source.num_observations),
+                action_space=gymnasium.spaces.Discrete(source.num_actions),
+                algorithm_name=source.metadata.get("algorithm"),
+                description=source.metadata.get("description"),
+                requirements=[f"farflung>={version('farflung')}"],
+                data_format=data_format,
+            )
+        except ImportError as error:
+            raise ValueError(f"{str(error).splitlines()[0]}: pip install {_EXTRA}") from None
+    # Arrow's storage adds up the sizes of all files after each episode, which takes hours for ten thousand of them.
+    dataset.storage.get_size = lambda: 0.0
+    return dataset.storage
+
+
+def _buffers(dataset: Dataset) -> Iterator[Any]:
+    make = optional_package("minari.data_collector", _EXTRA).EpisodeBuffer
+    observations, actions = dataset.observations.astype(np.int64), dataset.actions.astype(np.int64)
+    is_last = np.arange(dataset.actions.shape[1]) == dataset.lengths[:, None] - 1
+    terminations, truncations = is_last & dataset.terminated[:, None], is_last & dataset.truncated[:, None]
+    for episode, length in enumerate(dataset.lengths.tolist()):
+        yield make(
+            observations=observations[episode, : length + 1],
+            actions=actions[episode, :length],
+            rewards=dataset.rewards[episode, :length],
+            terminations=terminations[episode, :length],
+            truncations=truncations[episode, :length],
+        )
+
+
+def _episode_metadata(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    team = dataset.source.metadata.get("team")
+    for agent in dataset.agents.tolist():
+        yield {"agent": agent} if team is None else {"agent": agent, "policy": f"{team}/agent-{agent}"}
+
+
+def _source(dataset: Any) -> Source:
+    ours = dataset.storage.metadata.get(_KEY)
+    if ours is not None:
+        return from_json(json.dumps(ours))
+    num_observations, num_actions = spaces_of(dataset.observation_space, dataset.action_space)
+    if dataset.env_spec is None:
+        return Source(num_observations, num_actions)
+    try:
+        world = observed_world(dataset.recover_environment())
+    except (ValueError, gymnasium.error.Error, ImportError):
+        world = None
+    return Source(num_observations, num_actions, world, dataset.env_spec.to_json(), {"dataset": dataset.id})
+
+
+def _read(episodes: list[Any], agents: np.ndarray, source: Source) -> Dataset:
+    lengths = np.array([len(episode) for episode in episodes], np.int32)
+    shape = (len(episodes), lengths.max())
+    observations = np.zeros((shape[0], shape[1] + 1), np.int32)
+    actions, rewards = np.zeros(shape, np.int32), np.zeros(shape, np.asarray(episodes[0].rewards).dtype)
+    for row, (episode, length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
+        observations[row, : length + 1] = episode.observations
+        actions[row, :length] = episode.actions
+        rewards[row, :length] = episode.rewards
+    terminated, truncated = (
+        np.array([bool(getattr(episode, name)[-1]) for episode in episodes]) for name in ("terminations", "truncations")
+    )
+    return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source)

@@ -1,0 +1,128 @@
+"""What a dataset says about where it is from: the environment to recover, the world to plan in, the run that played."""
+
+import base64
+import copy
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from farflung.config import PAPER_WORLDS, Explore
+from farflung.datasets.episodes import Contents, Source
+from farflung.environments import TabularMDP, from_gymnasium
+from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
+from farflung.runs import Run, read_world, write_world
+
+
+def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
+    """What is known of the world that a run was trained in."""
+    spec = environment_spec(run.config, run.world)
+    if spec is None:
+        return Source(run.world.num_states, run.world.num_actions, _numbered(run.world), None, metadata)
+    environment = gymnasium.make(spec)
+    num_observations, num_actions = spaces_of(environment.observation_space, environment.action_space)
+    return Source(num_observations, num_actions, observed_world(environment), spec.to_json(), metadata)
+
+
+def spaces_of(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> tuple[int, int]:
+    """How many observations and actions there are, if they can be counted."""
+    sizes = []
+    for name, space in (("observations", observation_space), ("actions", action_space)):
+        if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
+            raise ValueError(f"only discrete observations and actions can be read; these {name} are {space}")
+        sizes.append(int(space.start + space.n))
+    return sizes[0], sizes[1]
+
+
+def observed_world(environment: gymnasium.Env[Any, Any]) -> TabularMDP:
+    """The world of an environment with a transition table, whose `labels` are the environment's observations."""
+    world = from_gymnasium(environment)
+    is_ours = isinstance(getattr(environment.unwrapped, "world", None), TabularMDP)
+    return _numbered(world) if is_ours else world
+
+
+def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
+    """The Gymnasium environment that does what a world does, or None if there is none."""
+    if config.world in PAPER_WORLDS:
+        family, variant = config.world.split("-")
+        options = {"stochastic": variant == "stoc"} if config.slip is None else {"slip": config.slip}
+        spec = copy.deepcopy(gymnasium.spec(f"farflung/{family.capitalize()}-v0"))
+        spec.kwargs.update(options)
+    elif config.world in gymnasium.registry:
+        spec = copy.deepcopy(gymnasium.spec(config.world))
+    elif world.positions is not None and world.num_actions == len(MOVES):
+        spec = copy.deepcopy(gymnasium.spec("farflung/Grid-v0"))
+        spec.kwargs.update(map=_drawn(world), slip=_slip(world))
+    else:
+        return None
+    spec.max_episode_steps = world.horizon
+    return spec if _are_equal(from_gymnasium(gymnasium.make(spec)), world) else None
+
+
+def to_json(contents: Contents) -> str:
+    """What a dataset holds and where it is from, as text."""
+    source, world = contents.source, None
+    if source.world is not None:
+        file = io.BytesIO()
+        write_world(source.world, file)
+        world = base64.b64encode(file.getvalue()).decode("ascii")
+    return json.dumps(
+        {
+            **source.metadata,
+            "episodes": contents.num_episodes,
+            "transitions": contents.num_transitions,
+            "entropy": contents.entropy,
+            "observations": source.num_observations,
+            "actions": source.num_actions,
+            "environment": source.environment,
+            "world": world,
+        }
+    )
+
+
+def from_json(text: str) -> Source:
+    """The source in what `to_json` has written."""
+    values = json.loads(text)
+    world = values.pop("world")
+    return Source(
+        values.pop("observations"),
+        values.pop("actions"),
+        None if world is None else read_world(io.BytesIO(base64.b64decode(world))),
+        values.pop("environment"),
+        values,
+    )
+
+
+def _numbered(world: TabularMDP) -> TabularMDP:
+    return eqx.tree_at(lambda world: world.labels, world, jnp.arange(world.num_states, dtype=jnp.int32))
+
+
+def _drawn(world: TabularMDP) -> str:
+    """The map that the states lie on, with walls for what cannot be reached."""
+    positions = np.asarray(world.positions)
+    cells = np.full(positions.max(axis=0) + 1, WALL)
+    cells[*positions.T] = FREE
+    cells[*positions[np.asarray(world.start_states)].T] = START
+    is_goal = np.asarray(world.successors)[np.asarray(world.rewards) > 0]
+    cells[*positions[is_goal].T] = GOAL
+    return "\n".join(map("".join, cells))
+
+
+def _slip(world: TabularMDP) -> float:
+    # Somewhere a move ends where no other move does: there its probability is least, and it is that of not slipping.
+    return round(float(1 - np.asarray(world.probabilities).max(axis=-1).min()), 6)
+
+
+def _are_equal(world: TabularMDP, other: TabularMDP) -> bool:
+    def tables(world: TabularMDP) -> list[np.ndarray]:
+        named = (world.successors, world.probabilities, world.rewards, world.start_distribution)
+        return [np.asarray(table) for table in named]
+
+    pairs = list(zip(tables(world), tables(other), strict=True))
+    return all(one.shape == two.shape and np.allclose(one, two, atol=1e-5) for one, two in pairs)
