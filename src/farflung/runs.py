@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -152,10 +152,8 @@ def load_run(path: str | Path) -> Run:
         config = Explore(**{**settings, "seeds": tuple(settings["seeds"])})
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        with (path / _WORLD).open("rb") as file:
-            world = read_world(file)
-        with (path / _POLICIES).open("rb") as file:
-            learnt = _arrays(file)
+        world = world_from_bytes((path / _WORLD).read_bytes())
+        learnt = _arrays((path / _POLICIES).read_bytes())
         team = TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
         counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
@@ -165,14 +163,16 @@ def load_run(path: str | Path) -> Run:
     return Run(config, world, updates, metrics, team, summary, counted)
 
 
-def write_world(world: World, file: Path | IO[bytes]) -> None:
-    """Writes a world as NumPy's compressed archive."""
+def world_to_bytes(world: World) -> bytes:
+    """A world as NumPy's compressed archive."""
+    file = io.BytesIO()
     np.savez_compressed(file, allow_pickle=False, **_arrays_of(world))
+    return file.getvalue()
 
 
-def read_world(file: IO[bytes]) -> World:
-    """Reads back what `write_world` has written."""
-    return _world_of(_arrays(file))
+def world_from_bytes(archive: bytes) -> World:
+    """The world that `world_to_bytes` was given."""
+    return _world_of(_arrays(archive))
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
@@ -184,7 +184,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
-    write_world(run.world, directory / _WORLD)
+    (directory / _WORLD).write_bytes(world_to_bytes(run.world))
     learnt = {"logits": run.team.logits, "is_time_dependent": run.team.is_time_dependent}
     learnt |= {} if run.counted is None else run.counted._asdict()
     np.savez_compressed(
@@ -194,8 +194,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         save_figure(figure, directory / name)
 
 
-def _arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
-    with np.load(file, allow_pickle=False) as arrays:
+def _arrays(archive: bytes) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(archive), allow_pickle=False) as arrays:
         return dict(arrays)
 
 

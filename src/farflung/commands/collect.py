@@ -43,18 +43,16 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         if config.format in _SUFFIXES and config.dataset is not None:
             raise ValueError(f"--dataset is Minari's id of a dataset; name the {config.format} file by --out")
         terminal.use_all_cores()
-        from farflung.datasets import collect_parts, relabel  # JAX with it
-        from farflung.datasets.episodes import in_pieces, observation_at
+        from farflung.datasets import collect_parts  # JAX with it
+        from farflung.datasets.episodes import in_pieces
         from farflung.files import to_json
         from farflung.runs import load_run, typical_seed
 
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
-        write, name, path = _writer(config, output)
         began = time.perf_counter()
-        parts = collect_parts(trained, config.episodes, seed=seed, random_seed=config.random_seed)
-        if config.goal:
-            parts = (relabel(part, goal=observation_at(part.source, config.goal)) for part in parts)
+        parts = collect_parts(trained, config.episodes, seed=seed, random_seed=config.random_seed, goal=config.goal)
+        write, name, path = _writer(config, output)
         if config.format not in _SUFFIXES:
             parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
         with progress_bar(output.quiet) as show:

@@ -24,7 +24,7 @@ _ROWS_AT_ENDS = 15
 class OfflineOutput(Output):
     """Where the results go, and what is printed."""
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: offline/ and its name)")] = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: offline- and its name)")] = None
     """Directory for the numbers and the heat map."""
     force: bool = False
     """Discard results with other settings that are in that directory."""
@@ -41,7 +41,7 @@ def offline(config: OfflineLearning, output: OfflineOutput) -> Callable[[], int]
 
         settings = dataclasses.asdict(config)
         name = Path(config.dataset).name
-        out = output.out or Path("offline", name)
+        out = output.out or Path(f"offline-{name}")
         with open_results(out, "offline", settings, force=output.force) as results:
             with progress_bar(output.quiet) as show:
                 found = learn_offline(**settings, on_progress=lambda done, total: show(name, done, total, "goals"))

@@ -156,7 +156,7 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
     return contents
 
 
-def _pack(file: IO[bytes], entry: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def _pack(file: IO[bytes], entry: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(entry, header)
     file.seek(0)

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from farflung.checks import whole_number, whole_seeds
 from farflung.config import Explore
-from farflung.datasets.episodes import Dataset, Source, cut, joined
+from farflung.datasets.episodes import Dataset, Source, cut, joined, observation_at, relabel
 from farflung.datasets.sources import source_of
 from farflung.environments import TabularMDP
 from farflung.policies import TabularSoftmax
@@ -25,7 +25,7 @@ from farflung.runs import Run, typical_seed
 _TRANSITIONS_PER_PART = 2**18
 
 
-def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0) -> Dataset:
+def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0, goal: tuple[int, ...] = ()) -> Dataset:
     """Lets the team of a run play and returns what it has seen, in the numbers of the environment that the world is from.
 
     Episode i is played by agent i modulo the number of agents. The first episodes are the same however many there are.
@@ -33,11 +33,14 @@ def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: in
     Args:
         seed: which of the run's trained teams plays; by default the one whose final entropy is the median.
         random_seed: for the noise of actions and world.
+        goal: row and column of a goal, or an observation, that the episodes are relabelled with.
     """
-    return joined(collect_parts(run, episodes, seed=seed, random_seed=random_seed))
+    return joined(collect_parts(run, episodes, seed=seed, random_seed=random_seed, goal=goal))
 
 
-def collect_parts(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0) -> Iterator[Dataset]:
+def collect_parts(
+    run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0, goal: tuple[int, ...] = ()
+) -> Iterator[Dataset]:
     """What `collect` returns in parts of bounded size, each played while the one before is used."""
     seed = typical_seed(run) if seed is None else seed
     team = run.team_of(seed)
@@ -50,7 +53,12 @@ def collect_parts(run: Run, episodes: int, *, seed: int | None = None, random_se
         "config": dataclasses.asdict(config),
         "random_seed": random_seed,
     }
-    return play_parts(run.world, team, episodes, random_seed, source_of(run, metadata))
+    source = source_of(run, metadata)
+    parts = play_parts(run.world, team, episodes, random_seed, source)
+    if not goal:
+        return parts
+    target = observation_at(source, goal)
+    return (relabel(part, goal=target) for part in parts)
 
 
 def _players(config: Explore) -> str:

@@ -183,8 +183,7 @@ def relabel(dataset: Dataset, *, goal: int | None = None, reward: Reward | None 
     if (goal is None) == (reward is None):
         raise ValueError("relabel takes either a goal or a reward")
     if goal is not None:
-        if not 0 <= goal < dataset.source.num_observations:
-            raise ValueError(f"a goal is an observation from 0 to {dataset.source.num_observations - 1}, not {goal}")
+        _check_goal(dataset.source, goal)
         arrives = dataset.observations[:, 1:] == goal
         paid = (arrives & dataset.is_step).astype(np.float32)
         source = dataclasses.replace(dataset.source, metadata={**dataset.source.metadata, "goal": int(goal)})
@@ -202,6 +201,7 @@ def relabel(dataset: Dataset, *, goal: int | None = None, reward: Reward | None 
 def observation_at(source: Source, goal: tuple[int, ...]) -> int:
     """The observation that a user means by its number, or by a row and a column of the map."""
     if len(goal) == 1:
+        _check_goal(source, goal[0])
         return goal[0]
     if source.world is None or source.world.positions is None:
         raise ValueError("this world is no map: give the goal as one observation instead of a row and a column")
@@ -209,6 +209,11 @@ def observation_at(source: Source, goal: tuple[int, ...]) -> int:
     if not len(found):
         raise ValueError(f"the goal ({goal[0]}, {goal[1]}) is no cell that can be reached from the start")
     return int(source.world.labels[int(found[0])])
+
+
+def _check_goal(source: Source, goal: int) -> None:
+    if not 0 <= goal < source.num_observations:
+        raise ValueError(f"a goal is an observation from 0 to {source.num_observations - 1}, not {goal}")
 
 
 def states_of(dataset: Dataset) -> tuple[TabularMDP, Steps]:

@@ -124,7 +124,7 @@ def _new(dataset_id: str, source: Source, data_format: str) -> Any:
                 action_space=gymnasium.spaces.Discrete(source.num_actions),
                 algorithm_name=source.metadata.get("algorithm"),
                 description=source.metadata.get("description"),
-                requirements=[f"farflung>={version('farflung')}"],
+                requirements=[f"farflung>={version('farflung')}"] if '"farflung/' in (source.environment or "") else None,
                 data_format=data_format,
             )
         except ImportError as error:
@@ -146,6 +146,7 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
             rewards=dataset.rewards[episode, :length],
             terminations=terminations[episode, :length],
             truncations=truncations[episode, :length],
+            infos={},  # Minari cannot print an episode of an HDF5 file without
         )
 
 
@@ -173,7 +174,8 @@ def _read(episodes: list[Any], agents: np.ndarray, source: Source) -> Dataset:
     lengths = np.array([len(episode) for episode in episodes], np.int32)
     shape = (len(episodes), lengths.max())
     observations = np.zeros((shape[0], shape[1] + 1), np.int32)
-    actions, rewards = np.zeros(shape, np.int32), np.zeros(shape, np.asarray(episodes[0].rewards).dtype)
+    paid_in = np.result_type(np.float32, *{np.asarray(episode.rewards).dtype for episode in episodes})
+    actions, rewards = np.zeros(shape, np.int32), np.zeros(shape, paid_in)
     for row, (episode, length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
         observations[row, : length + 1] = episode.observations
         actions[row, :length] = episode.actions

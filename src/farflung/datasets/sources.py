@@ -2,7 +2,6 @@
 
 import base64
 import copy
-import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from farflung.config import PAPER_WORLDS, Explore
 from farflung.datasets.episodes import Contents, Source
 from farflung.environments import TabularMDP, from_gymnasium
 from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
-from farflung.runs import Run, read_world, write_world
+from farflung.runs import Run, world_from_bytes, world_to_bytes
 
 
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
@@ -67,11 +66,8 @@ def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
 
 def to_json(contents: Contents) -> str:
     """What a dataset holds and where it is from, as text."""
-    source, world = contents.source, None
-    if source.world is not None:
-        file = io.BytesIO()
-        write_world(source.world, file)
-        world = base64.b64encode(file.getvalue()).decode("ascii")
+    source = contents.source
+    world = None if source.world is None else base64.b64encode(world_to_bytes(source.world)).decode("ascii")
     return json.dumps(
         {
             **source.metadata,
@@ -93,7 +89,7 @@ def from_json(text: str) -> Source:
     return Source(
         values.pop("observations"),
         values.pop("actions"),
-        None if world is None else read_world(io.BytesIO(base64.b64decode(world))),
+        None if world is None else world_from_bytes(base64.b64decode(world)),
         values.pop("environment"),
         values,
     )

@@ -1,0 +1,35 @@
+"""Runs with teams that nobody had to train."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from farflung import Explore, Metrics, Run, make_world, softmax_team
+
+COLUMNS = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
+
+
+def make_run(name="maze-stoc", *, world=None, agents=3, seeds=(0, 5, 7), **settings):
+    config = Explore("custom" if world is not None else str(name), agents=agents, updates=1, seeds=seeds, **settings)
+    if world is None:
+        world = make_world(config.world, horizon=config.horizon, slip=config.slip)
+    teams = [softmax_team(jr.key(seed), world, 1 if config.single else agents) for seed in seeds]
+    team = jax.tree.map(lambda *leaves: jnp.stack(leaves), *teams)
+    entropies = np.arange(len(seeds), dtype=np.float32)[:, None]
+    return Run(config, world, np.array([1]), Metrics(*[entropies] * 7), team, {"farflung": "0.1.0", "is_interrupted": False})
+
+
+def assert_same(found, expected):
+    for name in COLUMNS:
+        one, two = getattr(found, name), getattr(expected, name)
+        assert one.dtype == two.dtype, name
+        np.testing.assert_array_equal(one, two, name)
+
+
+def assert_same_episodes(found, expected):
+    """Whatever lies beyond the ends."""
+    for one, two in zip(found.steps(), expected.steps(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for name in ("lengths", "terminated", "truncated", "agents"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)

@@ -1,0 +1,131 @@
+import sys
+
+import h5py
+import numpy as np
+import pyarrow.parquet
+import pytest
+from tests.datasets.teams import COLUMNS, assert_same, assert_same_episodes, make_run
+
+from farflung import collect, load_dataset, relabel, save_dataset, to_d3rlpy
+from farflung.datasets.archives import d3rlpy_columns
+from farflung.datasets.episodes import in_pieces
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Episodes that end early and such that don't."""
+    return collect(make_run("FrozenLake-v1", horizon=12), 50)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("at_once", [50, 7])
+def test_a_file_is_read_back(data, tmp_path, suffix, at_once):
+    contents = save_dataset(in_pieces([data], at_once), tmp_path / f"data{suffix}")
+    assert (contents.num_episodes, contents.num_transitions) == (50, data.num_transitions)
+    found = load_dataset(tmp_path / f"data{suffix}")
+    assert_same(found, data)
+    assert found.source.environment == data.source.environment
+    np.testing.assert_array_equal(found.source.world.successors, data.source.world.successors)
+    assert [path.name for path in tmp_path.iterdir()] == [f"data{suffix}"]
+
+
+def test_other_programs_read_the_files(data, tmp_path):
+    save_dataset(data, tmp_path / "data.npz")
+    with np.load(tmp_path / "data.npz", allow_pickle=False) as arrays:
+        for name in COLUMNS:
+            np.testing.assert_array_equal(arrays[name], getattr(data, name))
+    save_dataset(data, tmp_path / "data.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "data.parquet").to_pydict()
+    steps = data.steps()
+    assert table["observation"] == steps.observations.tolist()
+    assert table["next_observation"] == steps.next_observations.tolist()
+    assert table["action"] == steps.actions.tolist()
+    assert table["reward"] == steps.rewards.tolist()
+    assert np.bincount(table["episode"]).tolist() == data.lengths.tolist()
+    assert sum(table["terminated"]) == data.terminated.sum()
+    assert sum(table["terminated"]) + sum(table["truncated"]) == 50
+
+
+def test_d3rlpy_loses_no_step(data, tmp_path):
+    save_dataset(in_pieces([data], 20), tmp_path / "data.h5")
+    with h5py.File(tmp_path / "data.h5") as file:
+        columns = {name: file[name][:] for name in ("observations", "actions", "rewards", "terminals", "timeouts")}
+        np.testing.assert_array_equal(file["episode_terminals"][:], columns["terminals"] + columns["timeouts"])
+    num_rows = data.num_transitions + (~data.terminated).sum()
+    assert columns["observations"].shape == (num_rows, 16)
+    assert (columns["observations"].sum(axis=1) == 1).all()
+    assert {len(values) for values in columns.values()} == {num_rows}
+    assert columns["terminals"].sum() == data.terminated.sum()
+    assert columns["timeouts"].sum() == 50 - data.terminated.sum()
+    assert not (columns["terminals"] * columns["timeouts"]).any()
+    # d3rlpy makes a step of each row but the last of an episode that was cut off.
+    numbers, is_step = columns["observations"].argmax(axis=1), columns["timeouts"] == 0
+    steps = data.steps()
+    np.testing.assert_array_equal(numbers[is_step], steps.observations)
+    np.testing.assert_array_equal(columns["actions"][is_step, 0], steps.actions)
+    np.testing.assert_array_equal(columns["rewards"][is_step, 0], steps.rewards)
+    goes_on = is_step & (columns["terminals"] == 0)
+    is_last = np.zeros(len(steps.actions), bool)
+    is_last[np.cumsum(data.lengths)[data.terminated] - 1] = True
+    np.testing.assert_array_equal(np.roll(numbers, -1)[goes_on], steps.next_observations[~is_last])
+
+
+def test_d3rlpy_takes_a_dataset(data):
+    pytest.importorskip("d3rlpy")
+    dataset = to_d3rlpy(data)
+    assert dataset.transition_count == data.num_transitions
+    found = np.concatenate([episode.actions[: episode.transition_count, 0] for episode in dataset.episodes])
+    np.testing.assert_array_equal(found, data.steps().actions)
+    assert to_d3rlpy(data, one_hot=False).episodes[0].observations.shape[1] == 1
+
+
+def test_without_d3rlpy_one_line_says_how_to_get_it(data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "d3rlpy", None)
+    with pytest.raises(ValueError, match=r"^this needs d3rlpy: pip install d3rlpy$"):
+        to_d3rlpy(data)
+
+
+def test_a_goal_is_terminal_for_d3rlpy(data):
+    columns = d3rlpy_columns(relabel(data, goal=4))
+    np.testing.assert_array_equal(columns["rewards"] > 0, (columns["rewards"] > 0) & (columns["terminals"] == 1))
+    assert columns["rewards"].sum() > 0
+
+
+def test_a_file_is_kept_unless_forced(data, tmp_path):
+    path = tmp_path / "data.npz"
+    save_dataset(data, path)
+    with pytest.raises(ValueError, match="exists already"):
+        save_dataset(relabel(data, goal=3), path)
+
+    def failing():
+        yield data
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ValueError, match="No space left on device"):
+        save_dataset(failing(), path, force=True)
+    assert_same_episodes(load_dataset(path), data)
+    save_dataset(data.rows(0, 3), path, force=True)
+    assert len(load_dataset(path)) == 3
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.parquet"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "foreign"])
+def test_a_damaged_file_is_told_in_one_line(data, tmp_path, name, damage):
+    path = tmp_path / name
+    if damage == "foreign" and name == "data.npz":
+        np.savez(path, x=np.zeros(3))
+    elif damage == "foreign":
+        pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), path)
+    elif damage != "missing":
+        save_dataset(data, path)
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-300])
+    with pytest.raises(ValueError, match=r"there is no file|is not a dataset that can be read") as error:
+        load_dataset(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_name_says_the_format(data, tmp_path):
+    with pytest.raises(ValueError, match=r"ends with \.npz, \.parquet, \.h5, unlike data\.csv"):
+        save_dataset(data, tmp_path / "data.csv")
+    with pytest.raises(ValueError, match=r"neither an \.npz nor a \.parquet file"):
+        load_dataset(tmp_path / "data.h5")
