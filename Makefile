@@ -18,6 +18,7 @@ lint: .venv/installed
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
 	@$(BIN)/python -m benchmarks.solution
+	@$(BIN)/python -m benchmarks.collecting
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

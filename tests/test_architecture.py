@@ -57,6 +57,7 @@ ORDER = [
     "datasets.sources",
     "datasets.collecting",
     "datasets.minari_storage",
+    "datasets.mdp_dataset",
     "datasets.archives",
     "datasets",
     "statistics",

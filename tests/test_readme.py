@@ -23,6 +23,7 @@ def test_the_example_runs_and_has_twelve_lines(tmp_path, monkeypatch):
 
 def test_the_python_of_the_pages_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     pages = [
         re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
         for page in (ROOT / "docs").glob("*.md")

@@ -122,7 +122,7 @@ def _print(config: OfflineLearning, found: "Reached", summary: dict[str, Any], o
     console = Console(stderr=is_on_stderr)
     console.print(table)
     console.print(
-        f"{len(config.seeds)} seeds; random actions: a dataset of as many episodes; without data: {found.untrained:.3f}"
+        f"seeds: {len(config.seeds)}; random actions: a dataset of as many episodes; without data: {found.untrained:.3f}"
     )
     console.print(f"saved in {out}: see {out / 'goals.png'}", soft_wrap=True)
 

@@ -29,7 +29,7 @@ class Collect:
     """Which of the run's trained teams plays."""
     random_seed: int = 0
     """For the noise of actions and world: the same seed gives the same data."""
-    goal: Annotated[tuple[int, ...], default_is("the world's own rewards, if it has any", "INT INT")] = ()
+    goal: Annotated[tuple[int, ...], default_is("the world's own rewards, if it has any", "INT [INT]")] = ()
     """Row and column of a goal, or an observation: to arrive there pays 1 and ends the episode."""
 
     def __post_init__(self) -> None:

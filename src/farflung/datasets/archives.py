@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
 
 from farflung.checks import optional_package
 from farflung.datasets.episodes import Contents, Dataset
+from farflung.datasets.mdp_dataset import write_d3rlpy
 from farflung.datasets.sources import from_json, to_json
 from farflung.files import umask
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
 _NPZ = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
-_MOST_NUMBERS = 2**22
 
 Parts = Iterable[Dataset]
 Writer = Callable[[Parts, Path], Contents]
@@ -44,6 +43,7 @@ def load_dataset(path: str | Path) -> Dataset:
     readers = {".npz": _read_npz, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise ValueError(f"{path} is neither an .npz nor a .parquet file")
+    _check_packages(path)
     try:
         return readers[path.suffix](path)
     except FileNotFoundError:
@@ -61,81 +61,12 @@ def check_file(path: Path, force: bool) -> None:
         raise ValueError(f"{path} is a directory, not a file")
     if path.exists() and not force:
         raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
+    _check_packages(path)
+
+
+def _check_packages(path: Path) -> None:
     if path.suffix != ".npz":
         optional_package("pyarrow" if path.suffix == ".parquet" else "h5py", _EXTRA)
-
-
-def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
-    """A dataset as d3rlpy's `MDPDataset`.
-
-    Args:
-        one_hot: whether an observation is a vector with a single one, which networks can learn from, or its number.
-    """
-    d3rlpy = optional_package("d3rlpy", "d3rlpy")
-    columns = d3rlpy_columns(dataset)
-    columns["observations"] = _vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
-    action_space = d3rlpy.constants.ActionSpace.DISCRETE
-    size = dataset.source.num_actions
-    return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
-
-
-def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, " row"]]:
-    """The columns of an `MDPDataset`, the observations still as numbers.
-
-    d3rlpy has no observation after the last action. Where the world has ended an episode none is needed; elsewhere it makes
-    a row of its own, with an action and a reward that nobody looks at, or the last step would be lost.
-    """
-    has_own_row = ~dataset.terminated
-    num_rows = dataset.lengths + has_own_row
-    is_row = np.arange(dataset.observations.shape[1]) < num_rows[:, None]
-    is_last = np.arange(dataset.observations.shape[1]) == num_rows[:, None] - 1
-
-    def widened(column: np.ndarray) -> np.ndarray:
-        return np.pad(column, ((0, 0), (0, 1)))[is_row]
-
-    return {
-        "observations": dataset.observations[is_row],
-        "actions": widened(dataset.actions),
-        "rewards": widened(dataset.rewards).astype(np.float32),
-        "terminals": (is_last & dataset.terminated[:, None])[is_row].astype(np.float32),
-        "timeouts": (is_last & has_own_row[:, None])[is_row].astype(np.float32),
-    }
-
-
-def _vectors(observations: Int[np.ndarray, " row"], size: int | None) -> Float[np.ndarray, "row feature"]:
-    if size is None:
-        return observations[:, None].astype(np.float32)
-    vectors = np.zeros((len(observations), size), np.float32)
-    vectors[np.arange(len(observations)), observations] = 1
-    return vectors
-
-
-def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
-    h5py = optional_package("h5py", _EXTRA)
-    contents = Contents()
-    with h5py.File(path, "w") as file:
-
-        def append(name: str, values: np.ndarray) -> None:
-            if name not in file:
-                shape = (0, *values.shape[1:])
-                file.create_dataset(
-                    name, shape, values.dtype, chunks=True, maxshape=(None, *shape[1:]), compression="gzip", compression_opts=1
-                )
-            file[name].resize(len(file[name]) + len(values), axis=0)
-            file[name][-len(values) :] = values
-
-        for part in contents.counting(parts):
-            columns = d3rlpy_columns(part)
-            columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # what files of d3rlpy 1 have
-            size = part.source.num_observations
-            numbers = columns.pop("observations")
-            at_once = max(1, _MOST_NUMBERS // size)
-            for first in range(0, len(numbers), at_once):
-                append("observations", _vectors(numbers[first : first + at_once], size))
-            for name, values in columns.items():
-                append(name, values if values.ndim > 1 or name not in ("actions", "rewards") else values[:, None])
-        file.attrs[_KEY] = to_json(contents)
-    return contents
 
 
 def _write_npz(parts: Parts, path: Path) -> Contents:
@@ -239,7 +170,7 @@ def _read_parquet(path: Path) -> Dataset:
     )
 
 
-_WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": _write_d3rlpy}
+_WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": write_d3rlpy}
 
 
 @contextlib.contextmanager
