@@ -65,7 +65,10 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
                     done += len(part)
                 show(name, done, config.episodes, f"{done:,} episodes")
 
-            contents = write(watched())
+            try:
+                contents = write(watched())
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("nothing was written") from None
         seconds = time.perf_counter() - began
         summary = {
             "farflung": version("farflung"),
