@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from farflung.config import PRESETS
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -54,5 +56,7 @@ def test_every_command_line_in_the_readme_is_understood(capsys):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for preset in PRESETS.values():
+        monkeypatch.setitem(preset, "updates", 200)  # as many as the examples ask for would take seconds each
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
