@@ -90,24 +90,21 @@ class Found(NamedTuple):
 
 
 class FrankWolfe(eqx.Module):
-    r"""Each agent repeatedly plans for the gradient of the entropy at the team's mixture, and mixes in what it has planned.
-
-    Args:
-        step_size: the share η of a new policy in its agent's mixture; None for the share that raises the entropy most.
-        smoothing: σ in the entropy $-\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$.
-        is_in_turn: each agent plans on the mixture that those before it have just updated, instead of all on the same one.
-        density_tolerance: $\epsilon_0$. If positive, agents plan on an estimate of the mixture, from so many trajectories that
-            no probability is off by more, with probability 0.95.
-        planning_tolerance: $\epsilon_1$. If positive, agents plan in an estimated model, from so many samples that the plan
-            loses no more, with probability 0.95.
-    """
+    """Each agent repeatedly plans for the gradient of the entropy at the team's mixture, and mixes in what it has planned."""
 
     num_agents: int = eqx.field(static=True)
     step_size: float | None = eqx.field(static=True, default=None)
+    r"""The share $\eta$ of a new policy in its agent's mixture; None for the share that raises the entropy most."""
     smoothing: float = eqx.field(static=True, default=0.0)
+    r"""$\sigma$ in the entropy $-\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$."""
     is_in_turn: bool = eqx.field(static=True, default=True)
+    """Whether each agent plans on the mixture that those before it have just updated, instead of all on the same one."""
     density_tolerance: float = eqx.field(static=True, default=0.0)
+    r"""$\epsilon_0$. If positive, agents plan on an estimate of the mixture, from so many trajectories that no probability is
+    off by more, with probability 0.95."""
     planning_tolerance: float = eqx.field(static=True, default=0.0)
+    r"""$\epsilon_1$. If positive, agents plan in an estimated model, from so many samples that the plan loses no more, with
+    probability 0.95."""
 
     def __check_init__(self) -> None:
         whole_number("num_agents", self.num_agents)

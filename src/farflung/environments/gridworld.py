@@ -14,6 +14,7 @@ ROOM = """
 ....###....
 ....###....
 """
+"""The paper's Room, as text."""
 
 MAZE = """
 #...######
@@ -27,6 +28,7 @@ MAZE = """
 #...###...
 #...######
 """
+"""The paper's Maze, as text."""
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
