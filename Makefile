@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench docs clean
 
 run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
@@ -20,10 +20,14 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+	@echo "open site/index.html"
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site

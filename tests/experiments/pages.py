@@ -1,5 +1,6 @@
 """What every page that we write has to be."""
 
+import contextlib
 import re
 import shutil
 from html.parser import HTMLParser
@@ -44,15 +45,22 @@ needs_browser = pytest.mark.skipif(
 )
 
 
-def check_in_browser(path):
-    """It opens without errors on a wide light and a narrow dark screen, shows every image, and its contents lead everywhere."""
+@contextlib.contextmanager
+def browser():
     playwright = pytest.importorskip("playwright.sync_api")
     switches = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
-    problems = []
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
+        opened = driver.chromium.launch(executable_path=chromium(), args=[f"--{switch}" for switch in switches])
+        yield opened
+        opened.close()
+
+
+def check_in_browser(path):
+    """It opens without errors on a wide light and a narrow dark screen, shows every image, and its contents lead everywhere."""
+    problems = []
+    with browser() as opened:
         for width, scheme in ((1280, "light"), (390, "dark")):
-            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.on("requestfailed", lambda request: problems.append(request.url))
@@ -64,4 +72,3 @@ def check_in_browser(path):
                 target = link.get_attribute("href")
                 assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
             assert problems == []
-        browser.close()

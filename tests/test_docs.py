@@ -1,0 +1,91 @@
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.experiments.pages import browser, needs_browser
+
+import farflung
+from farflung import config
+from farflung.cli import _parse, main
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^(<!-- run(?: with (.+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+PAGES = {page.stem: BLOCK.findall(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs").glob("*.md"))}
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+def test_a_page_runs_from_top_to_bottom_and_shows_what_comes_out(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    names: dict[str, object] = {}
+    output = ""
+    for is_run, further, language, text in PAGES[page]:
+        if language == "text":
+            assert_shown(text, output)
+        elif language == "python":
+            exec(compile(text, page, "exec"), names)
+        else:
+            for line in re.findall(r"^farflung (.+)$", text, flags=re.M):
+                arguments = shlex.split(line, comments=True)
+                assert main([*arguments, *further.split()]) == 0 if is_run else callable(_parse(arguments))
+        output = capsys.readouterr().out or output
+
+
+def assert_shown(text, output):
+    """Each line that a page shows is one of the output, in the same order; numbers may be off by a little, times by any."""
+    lines = iter(output.splitlines())
+    for shown in filter(str.strip, text.splitlines()):
+        assert any(is_alike(shown, line) for line in lines), f"the output does not go on with {shown!r}:\n{output}"
+
+
+def is_alike(shown, line):
+    shown, line = (re.sub(r"[\d.]+ s\b", "s", " ".join(each.split())) for each in (shown, line))
+    if NUMBER.split(shown) != NUMBER.split(line):
+        return False
+    numbers, expected = ([float(n.replace(",", "")) for n in NUMBER.findall(each)] for each in (line, shown))
+    return numbers == pytest.approx(expected, rel=0.03, abs=0.01)
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^::: (\S+)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)
+    assert set(farflung.__all__) <= {name.rpartition(".")[-1] for name in listed}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(path)]
+    built = subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return path
+
+
+def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site):
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
+    assert set(PAGES) <= set(pages)
+    for html in pages.values():
+        assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*stylesheet" href="(?:https?:)?//', html)
+        assert "arithmatex" not in html
+    assert "<math" in pages["theory"]
+    assert "<math" in pages["api"]
+    for options in filter(dataclasses.is_dataclass, vars(config).values()):
+        for field in dataclasses.fields(options):
+            name = field.name.replace("_", "-")
+            assert re.search(rf"<code>(--{name}\b|{name.upper()})", pages["cli"]), name
+
+
+@needs_browser
+def test_the_site_is_searched_without_a_server(site):
+    with browser() as opened:
+        tab = opened.new_page()
+        tab.goto(f"{(site / 'index.html').as_uri()}?q=ceiling")
+        titles = tab.locator(".md-search-result__item h1")
+        titles.first.wait_for()
+        assert "Know the best possible" in titles.all_inner_texts()
