@@ -1,26 +1,22 @@
 """What the site needs beside MkDocs' plugins: formulas as MathML, doctests as code, and the command line's reference."""
 
-import contextlib
+import argparse
 import html
-import io
-import os
+import inspect
 import re
-import textwrap
 from collections.abc import Iterator
-from typing import Any
-from unittest import mock
+from typing import Any, get_type_hints
 
 import griffe
 from latex2mathml.converter import convert
+from tyro.extras import get_parser
 
-from farflung.cli import main
+from farflung.cli import COMMANDS, STYLE
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.M | re.S)
 _COMMANDS = "<!-- commands -->"
-_SUMMARY = re.compile(r"^ config options\n -+\n(.*?)\n  -+$", flags=re.M | re.S)
-_OPTION = re.compile(r"^  (--\w.*?|[A-Z]+)(?: {2,}|\n +)(\S.*?)(?: \((?:default: (.*)|required)\))?$", flags=re.M)
-_WIDE = {"COLUMNS": "1000"}  # so that tyro breaks no line
+_HELP = re.compile(r"(.*?)(?: \((?:default: (.*)|required)\))?")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -46,29 +42,22 @@ def _mathml(formula: str, display: str) -> str:
 
 def _reference() -> Iterator[str]:
     """Each command with its options, as its own help has them."""
-    for name in re.findall(r"^ *• (\S+)", _help(), flags=re.M):
-        text = _help(name)
-        usage = re.sub(r"\[-h\] |(?<=\[)\S+ (?=OPTIONS\])", "", text.splitlines()[0].removeprefix("usage: "))
-        summary = _SUMMARY.search(text)
+    for name, command in COMMANDS.items():
+        config = get_type_hints(command)["config"]
+        actions = [action for action in get_parser(command, config=STYLE)._actions if action.dest != "help"]
+        arguments = [str(action.metavar) for action in actions if not action.option_strings]
         yield f"## {name}"
-        yield f"`{usage}`"
-        yield textwrap.dedent(summary[1]) if summary else text.split("\n\n")[1]
-        rows = [_row(*option) for option in _OPTION.findall(text)]
-        yield "\n".join(["| option | meaning | default |", "| --- | --- | --- |", *rows])
+        yield f"`{' '.join(['farflung', name, '[OPTIONS]', *arguments])}`"
+        yield str(inspect.getdoc(config))
+        yield "\n".join(["| option | meaning | default |", "| --- | --- | --- |", *map(_row, actions)])
 
 
-def _row(option: str, meaning: str, default: str) -> str:
-    name, _, values = option.partition(" ")
+def _row(action: argparse.Action) -> str:
+    meaning, default = _HELP.fullmatch(str(action.help).replace("%%", "%").strip()).groups("")  # type: ignore[union-attr]
+    values = str(action.metavar or "")
     if choices := re.match(r"{(.+)}", values):
         meaning += " Choices: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
-    else:
-        name = re.sub(r"\[(\w+) \[.*", r"\1 ...", option)
-    shown = "" if default == "False" else f"`{default}`" if re.fullmatch(r"\S+|[\d. ]+", default) else default
+        values = ""
+    name = " ".join([*action.option_strings, re.sub(r"\W*(\w+) \[.*", r"\1 ...", values)]).strip()
+    shown = "" if default in ("False", "None") else f"`{default}`" if re.fullmatch(r"\S+|[\d. ]+", default) else default
     return f"| `{name}` | {meaning} | {shown} |"
-
-
-def _help(*command: str) -> str:
-    output = io.StringIO()
-    with mock.patch.dict(os.environ, _WIDE), contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-        main([*command, "--help"])
-    return re.sub(r" +$", "", output.getvalue(), flags=re.M)

@@ -1,4 +1,3 @@
-import dataclasses
 import os
 import re
 import shlex
@@ -10,23 +9,23 @@ import pytest
 from tests.experiments.pages import browser, needs_browser
 
 import farflung
-from farflung import config
-from farflung.cli import _parse, main
+from farflung.cli import COMMANDS, _parse, main
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^(<!-- run(?: with (.+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
-PAGES = {page.stem: BLOCK.findall(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs").glob("*.md"))}
+PAGES = {page.stem: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
+TESTED_ELSEWHERE = {page: found[1] for page, text in PAGES.items() if (found := re.search(r"<!-- tested in (\S+) -->", text))}
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```" in text and page not in TESTED_ELSEWHERE])
 def test_a_page_runs_from_top_to_bottom_and_shows_what_comes_out(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
     names: dict[str, object] = {}
     output = ""
-    for is_run, further, language, text in PAGES[page]:
+    for is_run, further, language, text in BLOCK.findall(PAGES[page]):
         if language == "text":
             assert_shown(text, output)
         elif language == "python":
@@ -36,6 +35,11 @@ def test_a_page_runs_from_top_to_bottom_and_shows_what_comes_out(page, tmp_path,
                 arguments = shlex.split(line, comments=True)
                 assert main([*arguments, *further.split()]) == 0 if is_run else callable(_parse(arguments))
         output = capsys.readouterr().out or output
+
+
+def test_what_is_tested_elsewhere_is_tested():
+    for page, test in TESTED_ELSEWHERE.items():
+        assert f"{page}.md" in (ROOT / test).read_text(encoding="utf-8")
 
 
 def assert_shown(text, output):
@@ -54,7 +58,7 @@ def is_alike(shown, line):
 
 
 def test_every_public_name_is_in_the_reference():
-    listed = re.findall(r"^::: (\S+)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)
+    listed = re.findall(r"^::: (\S+)", PAGES["api"], flags=re.M)
     assert set(farflung.__all__) <= {name.rpartition(".")[-1] for name in listed}
 
 
@@ -67,7 +71,7 @@ def site(tmp_path_factory):
     return path
 
 
-def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site):
+def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site, capsys):
     pages = {page.stem: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
     assert set(PAGES) <= set(pages)
     for html in pages.values():
@@ -75,10 +79,13 @@ def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site):
         assert "arithmatex" not in html
     assert "<math" in pages["theory"]
     assert "<math" in pages["api"]
-    for options in filter(dataclasses.is_dataclass, vars(config).values()):
-        for field in dataclasses.fields(options):
-            name = field.name.replace("_", "-")
-            assert re.search(rf"<code>(--{name}\b|{name.upper()})", pages["cli"]), name
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        options = set(re.findall(r"--\w[\w-]*", capsys.readouterr().out))
+        assert options - {"--help"} <= set(
+            re.findall(r"<code>(--[\w-]+)", pages["cli"].split(f'id="{command}"')[1].split("<h2")[0])
+        )
 
 
 @needs_browser

@@ -23,20 +23,6 @@ def test_the_example_runs_and_has_twelve_lines(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_python_of_the_pages_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    pages = [
-        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
-        for page in (ROOT / "docs").glob("*.md")
-    ]
-    assert sum(map(len, pages)) >= 3
-    for snippets in pages:
-        names = {}
-        for snippet in snippets:
-            exec(snippet, names)
-
-
 def test_every_link_to_a_file_leads_somewhere():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):

@@ -19,6 +19,19 @@ from farflung.commands.frank_wolfe import frank_wolfe
 from farflung.commands.offline import offline
 from farflung.commands.reproduce import reproduce
 
+COMMANDS: dict[str, Callable[..., Callable[[], int]]] = {
+    "explore": explore,
+    "collect": collect,
+    "offline": offline,
+    "compare": compare,
+    "ceiling": ceiling,
+    "frank-wolfe": frank_wolfe,
+    "concentration": concentration,
+    "reproduce": reproduce,
+    "ablate": ablate,
+}
+STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `farflung` and returns its exit code: 2 for what the user can mend, 130 after Ctrl-C."""
@@ -43,21 +56,11 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     try:
         with contextlib.redirect_stderr(messages):
             return tyro.extras.subcommand_cli_from_dict(
-                {
-                    "explore": explore,
-                    "collect": collect,
-                    "offline": offline,
-                    "compare": compare,
-                    "ceiling": ceiling,
-                    "frank-wolfe": frank_wolfe,
-                    "concentration": concentration,
-                    "reproduce": reproduce,
-                    "ablate": ablate,
-                },
+                COMMANDS,
                 prog="farflung",
                 description="Maximum state entropy exploration with parallel agents.",
                 args=arguments or ["--help"],
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+                config=STYLE,
             )
     except SystemExit as error:
         if error.code in (0, None):
