@@ -16,7 +16,6 @@ from farflung.cli import COMMANDS, STYLE
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.M | re.S)
 _COMMANDS = "<!-- commands -->"
-_HELP = re.compile(r"(.*?)(?: \((?:default: (.*)|required)\))?")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -53,7 +52,8 @@ def _reference() -> Iterator[str]:
 
 
 def _row(action: argparse.Action) -> str:
-    meaning, default = _HELP.fullmatch(str(action.help).replace("%%", "%").strip()).groups("")  # type: ignore[union-attr]
+    meaning, _, default = str(action.help).replace("%%", "%").strip().removesuffix(" (required)").partition(" (default: ")
+    default = default.removesuffix(")")
     values = str(action.metavar or "")
     if choices := re.match(r"{(.+)}", values):
         meaning += " Choices: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
