@@ -19,6 +19,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
+	@$(BIN)/python -m benchmarks.hosting
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)

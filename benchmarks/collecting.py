@@ -92,7 +92,7 @@ def _loop(run: "Run", num_episodes: int) -> None:
 
     from farflung.datasets.sources import environment_spec
 
-    spec = environment_spec(run.config, run.world)
+    spec = environment_spec(run.config, run.table)
     assert spec is not None
     environment = gymnasium.make(spec)
     team = run.team_of(0)

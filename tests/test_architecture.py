@@ -55,6 +55,7 @@ ORDER = [
     "runs",
     "datasets.episodes",
     "datasets.sources",
+    "datasets.hosted",
     "datasets.collecting",
     "datasets.minari_storage",
     "datasets.mdp_dataset",

@@ -16,8 +16,10 @@ from jaxtyping import Array, PRNGKeyArray
 from farflung.checks import whole_number, whole_seeds
 from farflung.config import Explore
 from farflung.datasets.episodes import Dataset, Source, cut, joined, observation_at, relabel
+from farflung.datasets.hosted import play_hosted
 from farflung.datasets.sources import source_of
 from farflung.environments import TabularMDP
+from farflung.hosting.world import HostedWorld
 from farflung.policies import TabularSoftmax
 from farflung.rollout import Trajectories, play
 from farflung.runs import Run, typical_seed
@@ -53,12 +55,12 @@ def collect_parts(
         "config": dataclasses.asdict(config),
         "random_seed": random_seed,
     }
-    source = source_of(run, metadata)
-    parts = play_parts(run.world, team, episodes, random_seed, source)
-    if not goal:
-        return parts
-    target = observation_at(source, goal)
-    return (relabel(part, goal=target) for part in parts)
+    if isinstance(run.world, HostedWorld):
+        (random_seed,) = whole_seeds([random_seed])
+        parts = play_hosted(run.world, team, episodes, random_seed, metadata)
+    else:
+        parts = play_parts(run.table, team, episodes, random_seed, source_of(run, metadata))
+    return (relabel(part, goal=observation_at(part.source, goal)) for part in parts) if goal else parts
 
 
 def _players(config: Explore) -> str:

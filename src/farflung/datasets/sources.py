@@ -14,16 +14,16 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import PAPER_WORLDS, Explore
 from farflung.datasets.episodes import Contents, Source
-from farflung.environments import TabularMDP, from_gymnasium
+from farflung.environments import TabularMDP, World, from_gymnasium
 from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.runs import Run, world_from_bytes, world_to_bytes
 
 
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
     """What is known of the world that a run was trained in."""
-    spec = environment_spec(run.config, run.world)
+    spec = environment_spec(run.config, run.table)
     if spec is None:
-        return Source(run.world.num_states, run.world.num_actions, _numbered(run.world), None, metadata)
+        return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
     environment = gymnasium.make(spec)
     num_observations, num_actions = spaces_of(environment.observation_space, environment.action_space)
     return Source(num_observations, num_actions, observed_world(environment), spec.to_json(), metadata)
@@ -89,10 +89,15 @@ def from_json(text: str) -> Source:
     return Source(
         values.pop("observations"),
         values.pop("actions"),
-        None if world is None else world_from_bytes(base64.b64decode(world)),
+        None if world is None else _table(world_from_bytes(base64.b64decode(world))),
         values.pop("environment"),
         values,
     )
+
+
+def _table(world: World) -> TabularMDP:
+    assert isinstance(world, TabularMDP), "only tables are stored with a dataset"
+    return world
 
 
 def _numbered(world: TabularMDP) -> TabularMDP:

@@ -2,7 +2,7 @@
 
 from farflung.environments.environment import Environment, Outline
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
-from farflung.environments.gymnasium import from_gymnasium
+from farflung.environments.gymnasium import NoTableError, from_gymnasium
 from farflung.environments.named import World, find_world, make_world
 from farflung.environments.tabular import TabularMDP, from_kernel, tabular_mdp
 
@@ -10,6 +10,7 @@ __all__ = [
     "MAZE",
     "ROOM",
     "Environment",
+    "NoTableError",
     "Outline",
     "TabularMDP",
     "World",
