@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"farflung {version('farflung')}")
         return 0
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # where a user's own environment may be
     try:
         command = _parse(arguments)
         return command()

@@ -21,7 +21,6 @@ def explore(config: Explore, hosting: Hosting, output: Output, logging: Logging)
     """Train a team of agents to visit, together, as many different states as evenly as possible."""
 
     def run() -> int:
-        sys.path.insert(0, "")  # a module with the user's own environment
         check_world(config.world)
         if output.quiet:
             os.environ.setdefault("WANDB_SILENT", "true")

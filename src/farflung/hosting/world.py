@@ -160,15 +160,15 @@ def hosted(
     make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
     if options and not isinstance(environment, str):
         raise ValueError(f"{', '.join(options)}: options are for environments that are given by their id")
+    given = environment if isinstance(environment, str) else ""
     try:
         first = make()
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        name = environment if isinstance(environment, str) else getattr(environment, "__name__", repr(environment))
-        raise ValueError(_cannot_make(name, error)) from None
-    name = first.spec.id if first.spec is not None else type(first.unwrapped).__name__
+        raise ValueError(_cannot_make(given or getattr(environment, "__name__", repr(environment)), error)) from None
+    name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
-    given: dict[str, Any] = {"bins": bins, "low": low, "high": high}
-    bounds = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in given.items()}
+    limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
+    bounds = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     try:
         seen = Copy(make, observe, 0)()
         index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
@@ -178,9 +178,9 @@ def hosted(
     grid = _grid(first.unwrapped, index) if observe is None else None
     first.close()
     seen.close()
-    settings = {"environment": environment if isinstance(environment, str) else None, "options": options, "horizon": horizon}
+    settings = {"environment": given, "options": options, "horizon": horizon}
     settings |= bounds | {"observe": observe if isinstance(observe, str) else None}
-    is_made_anew = isinstance(environment, str) and not callable(observe)
+    is_made_anew = bool(given) and not callable(observe)
     return HostedWorld(
         name, make, horizon, index, actions, settings if is_made_anew else {}, observe, copies, workers, timeout, grid
     )

@@ -120,3 +120,24 @@ def test_a_run_is_saved_drawn_and_read_back(tmp_path):
 def test_an_environment_without_a_table_is_found_by_its_id():
     with pytest.raises(ValueError, match="MountainCar-v0: an observation has 2 real numbers"):
         farflung.explore("MountainCar-v0", agents=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("FrozenLake-v1", {}),
+        ("Taxi-v4", {}),
+        ("CliffWalking-v1", {}),
+        ("minigrid:MiniGrid-FourRooms-v0", {"observe": "agent_pos"}),
+        ("MountainCar-v0", {"bins": 10}),
+    ],
+)
+def test_environments_of_others_are_explored(name, options):
+    if name.startswith("minigrid"):
+        pytest.importorskip("minigrid")
+    world = hosted(name, horizon=15, copies=4, **options)
+    (*_, last) = train_hosted(PGPSE(2, 1, 2), world, (0,), 2)
+    assert last.update == 2
+    assert last.counted.visits.shape == (1, 2, world.num_states)
+    np.testing.assert_allclose(last.counted.visits.sum(axis=-1), 1)
+    assert 0 < last.metrics.entropy[0, -1] < np.log(world.num_states)
