@@ -14,8 +14,8 @@ class Hosting:
 
     hosted: bool = False
     """Step the environment itself even if it carries a transition table, which is much faster."""
-    observe: Annotated[str | None, default_is("the observation", "NAME")] = None
-    """Attribute of the environment that is its state, such as MiniGrid's agent_pos."""
+    observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
+    """Attributes of the environment that are its state, such as MiniGrid's agent_pos and agent_dir."""
     bins: Annotated[tuple[int, ...] | None, tyro.conf.arg(metavar="INT [INT ...]")] = None
     """Bins that each real number of an observation is divided into; one number for all, or one for each."""
     low: Annotated[tuple[float, ...] | None, default_is("the space's", "FLOAT [FLOAT ...]")] = None

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 Make = Callable[[], gymnasium.Env[Any, Any]]
-Observe = str | Callable[[gymnasium.Env[Any, Any], Any], Any]
+Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
+"""Names of attributes, or a function of an environment and its observation."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Observed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observes something else than its environment does: one of its attributes, or what a function makes of it."""
+    """Observes something else than its environment does: some of its attributes, or what a function makes of it."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], observe: Observe) -> None:
         super().__init__(env)
@@ -106,8 +107,10 @@ class Observed(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _look(self, observation: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
         if callable(self._observe):
             return np.atleast_1d(np.asarray(self._observe(self.env, observation), dtype))
+        return np.concatenate([np.asarray(self._attribute(name), dtype).reshape(-1) for name in self._observe])
+
+    def _attribute(self, name: str) -> Any:
         try:
-            value = self.env.get_wrapper_attr(self._observe)
+            return self.env.get_wrapper_attr(name)
         except AttributeError:
-            raise ValueError(f"{type(self.env.unwrapped).__name__} has no attribute {self._observe!r} to observe") from None
-        return np.atleast_1d(np.asarray(value, dtype))
+            raise ValueError(f"{type(self.env.unwrapped).__name__} has no attribute {name!r} to observe") from None

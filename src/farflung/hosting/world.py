@@ -126,7 +126,7 @@ def hosted(
     environment: str | Callable[[], gymnasium.Env[Any, Any]],
     *,
     horizon: int | None = None,
-    observe: Observe | None = None,
+    observe: str | Observe | None = None,
     bins: int | Sequence[int] | None = None,
     low: float | int | Sequence[float | int] | None = None,
     high: float | int | Sequence[float | int] | None = None,
@@ -143,8 +143,8 @@ def hosted(
     Args:
         environment: an id that Gymnasium knows (`module:id` imports the module first), or a function that makes one.
         horizon: actions in an episode, at most; by default the environment's own limit.
-        observe: what the state is instead of the observation: the name of an attribute of the environment (MiniGrid's
-            `agent_pos`), or a function of the environment and its observation that returns numbers.
+        observe: what the state is instead of the observation: an attribute of the environment (MiniGrid's `agent_pos`),
+            several of them, or a function of the environment and its observation that returns numbers.
         bins: into how many parts each real number of an observation is divided, one for all or one for each.
         low: where the bins begin, by default where the observation space does.
         high: where the bins end.
@@ -154,6 +154,7 @@ def hosted(
         options: passed on to `gymnasium.make`.
     """
     check_positive("timeout", timeout)
+    observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
     copies = whole_number("copies", copies)
     workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
@@ -179,7 +180,7 @@ def hosted(
     first.close()
     seen.close()
     settings = {"environment": given, "options": options, "horizon": horizon}
-    settings |= bounds | {"observe": observe if isinstance(observe, str) else None}
+    settings |= bounds | {"observe": None if callable(observe) else observe}
     is_made_anew = bool(given) and not callable(observe)
     return HostedWorld(
         name, make, horizon, index, actions, settings if is_made_anew else {}, observe, copies, workers, timeout, grid
