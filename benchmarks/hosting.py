@@ -19,7 +19,7 @@ class Hosting:
     batch_size: int = 40
     copies: int = 64
     """Copies of the environment that are stepped together."""
-    updates: int = 10
+    updates: int = 20
     """Updates that are timed, after one that compiles."""
     repeats: int = 3
     """Times that both are measured, in turns; the best counts."""

@@ -96,21 +96,20 @@ class Pool:
             noise: a uniform number for each action.
         """
         num_episodes, horizon = noise.shape
-        states = np.full((num_episodes, horizon + 1), OVER, np.int32)
-        actions = np.zeros((num_episodes, horizon), np.int32)
-        rewards = np.zeros((num_episodes, horizon), np.float32)
-        is_terminated = np.zeros(num_episodes, bool)
-        seeds = np.append(np.asarray(seeds, np.int64), 1)  # the last is that of copies that have nothing to play
+        # The last row of each is that of copies that have nothing to play, which index -1 finds.
+        states = np.full((num_episodes + 1, horizon + 1), OVER, np.int32)
+        actions = np.zeros((num_episodes + 1, horizon), np.int32)
+        rewards = np.zeros((num_episodes + 1, horizon), np.float32)
+        is_terminated = np.zeros(num_episodes + 1, bool)
+        seeds = np.append(np.asarray(seeds, np.int64), 1)
         attempts = np.zeros_like(seeds)
         num_times, num_rows, num_actions = thresholds.shape[1:]
         table = np.ascontiguousarray(thresholds[..., :-1]).reshape(-1, num_actions - 1)
-        num_agents = int(agents.max()) + 1 if num_episodes else 1
-        waiting = [deque(np.flatnonzero(agents == agent).tolist()) for agent in range(num_agents)]
-        owners = np.arange(self.num_copies) % num_agents
-        if self.num_copies < num_agents:
-            waiting, owners = [deque(range(num_episodes))], np.zeros(self.num_copies, np.int64)
+        first_rows = policies * (num_times * num_rows)
+        rows_per_step = num_rows if num_times > 1 else 0
+        waiting, owners = self._queues(agents)
 
-        slots = np.full(self.num_copies, -1)  # the episode that each copy plays; -1: none, it idles along
+        slots = np.full(self.num_copies, -1)  # the episode that each copy plays
         times = np.zeros(self.num_copies, np.int64)
         here = np.zeros(self.num_copies, np.int64)
         is_due = np.ones(self.num_copies, bool)  # to be reset before the next step
@@ -121,38 +120,38 @@ class Pool:
                     for copy in np.flatnonzero(is_due):
                         queue = waiting[owners[copy]]
                         slots[copy] = queue.popleft() if queue else -1
-                    begins = is_due & (slots >= 0)
-                    observations = self._reset(is_due, seeds[slots])
-                    found = index(observations)
+                    found = index(self._reset(is_due, seeds[slots]))
                     here[is_due], times[is_due] = found[is_due], 0
-                    states[slots[begins], 0] = here[begins]
+                    states[slots[is_due], 0] = here[is_due]
                     is_due[:] = False
-                first = (policies[slots] * num_times + (times if num_times > 1 else 0)) * num_rows
-                rows = first + np.minimum(here, num_rows - 1)
-                chosen = (noise[slots, times, None] >= table[rows]).sum(axis=1)
+                rows = first_rows[slots] + times * rows_per_step + np.minimum(here, num_rows - 1)
+                chosen = np.count_nonzero(noise[slots, times, None] >= table[rows], axis=1)
                 observations, paid, terminated, truncated = self._step(self._actions[chosen])
             except Exception as error:  # a simulator may raise anything
                 self._restart(error, slots, seeds, attempts)
                 for copy in np.flatnonzero(slots >= 0):
                     waiting[owners[copy]].appendleft(int(slots[copy]))
-                    states[slots[copy]] = OVER
+                states[slots] = OVER
                 is_due[:], slots[:] = True, -1
                 continue
             here = index(observations)
-            busy = slots >= 0
-            episodes, now = slots[busy], times[busy]
-            actions[episodes, now], rewards[episodes, now] = chosen[busy], paid[busy]
-            states[episodes, now + 1] = here[busy]
+            actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
-            ended = terminated | truncated
-            is_over = busy & (ended | (times >= horizon))
-            is_due = ended | is_over
-            times[~busy] = 0
+            states[slots, times] = here
+            is_over = terminated | truncated | (times >= horizon)
             if is_over.any():
-                left -= int(is_over.sum())
+                left -= int(np.count_nonzero(slots[is_over] >= 0))
                 is_terminated[slots[is_over]] = terminated[is_over]
-                slots[is_over] = -1
-        return Episodes(states, actions, rewards, is_terminated)
+                slots[is_over], is_due = -1, is_over
+        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1])
+
+    def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
+        """The episodes of each agent, and to which agent each copy belongs; to all of them if the copies are too few."""
+        num_agents = int(agents.max(initial=0)) + 1
+        if self.num_copies < num_agents:
+            return [deque(range(len(agents)))], np.zeros(self.num_copies, np.int64)
+        queues = [deque(np.flatnonzero(agents == agent).tolist()) for agent in range(num_agents)]
+        return queues, np.arange(self.num_copies) % num_agents
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
         copies = [Copy(self._make, self._observe, number) for number in range(self.num_copies)]
