@@ -79,6 +79,7 @@ def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site, capsys):
     for html in pages.values():
         assert not re.search(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*stylesheet" href="(?:https?:)?//', html)
         assert "arithmatex" not in html
+        assert not re.search(r"--8\s*(<|&lt;)", html)  # a program that was to be included
     assert "<math" in pages["theory"]
     assert "<math" in pages["api"]
     for command in COMMANDS:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pyarrow.parquet
 import pytest
@@ -80,3 +82,20 @@ def test_a_name_says_the_format(data, tmp_path):
         save_dataset(data, tmp_path / "data.csv")
     with pytest.raises(ValueError, match=r"neither an \.npz nor a \.parquet file"):
         load_dataset(tmp_path / "data.h5")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_nothing_and_parts_that_do_not_fit_are_told_and_leave_no_file(data, tmp_path, suffix):
+    path = tmp_path / f"data{suffix}"
+    with pytest.raises(ValueError, match="there are no episodes"):
+        save_dataset([], path)
+    other = dataclasses.replace(data, rewards=data.rewards.astype(np.float64))
+    with pytest.raises(ValueError, match="of the same types"):
+        save_dataset([data, other], path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_relabelled_rewards_keep_their_type(data, tmp_path):
+    paid = relabel(data, reward=lambda states, actions, after: after / 7)
+    save_dataset([data, paid], tmp_path / "data.npz")
+    np.testing.assert_array_equal(load_dataset(tmp_path / "data.npz").rewards[50:], paid.rewards)

@@ -1,8 +1,10 @@
 import json
 
+import gymnasium
 import minari
 import numpy as np
 import pytest
+from gymnasium import spaces
 from tests.hosting.simulators import Corridor, Planes
 
 import farflung
@@ -55,3 +57,36 @@ def test_an_early_end_is_the_environments_and_not_a_limit():
     np.testing.assert_array_equal(dataset.terminated, last == 4)
     np.testing.assert_array_equal(dataset.truncated, ~dataset.terminated)
     np.testing.assert_allclose(dataset.rewards.sum(axis=1), dataset.terminated)
+
+
+class Sparse(Corridor):
+    """Shows 7, 1007, 2007 and so on, of more observations than could be listed."""
+
+    observation_space = spaces.Discrete(200_000)
+
+    def reset(self, *, seed=None, options=None):
+        return 7 + 1000 * (super().reset(seed=seed)[0] - 10), {}
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return 7 + 1000 * (observation - 10), *rest
+
+
+def test_numbers_of_states_are_not_taken_for_observations():
+    run = farflung.explore(hosted(Sparse, horizon=6), agents=2, updates=2, batch_size=2, seeds=(0,))
+    dataset = farflung.collect(run, 20)
+    shown = np.array(dataset.source.metadata["features"])[dataset.observations, 0]
+    assert set(shown[dataset.is_observed]) <= {7, 1007, 2007, 3007, 4007}
+
+
+def test_an_environment_that_a_class_was_registered_for_can_be_recovered(tmp_path, monkeypatch):
+    if "Corridor-v0" not in gymnasium.registry:
+        gymnasium.register("Corridor-v0", Corridor, max_episode_steps=6)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    run = farflung.explore("Corridor-v0", agents=2, updates=2, batch_size=2, seeds=(0,))
+    dataset = farflung.collect(run, 8)
+    farflung.to_minari(dataset, "corridor/two-v0")
+    stored = minari.load_dataset("corridor/two-v0")
+    assert stored.recover_environment().spec.id == "Corridor-v0"
+    np.testing.assert_array_equal(stored[0].observations, dataset.observations[0][: dataset.lengths[0] + 1])
+    assert stored[0].observations[0] == 12

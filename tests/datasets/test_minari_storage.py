@@ -45,6 +45,12 @@ def test_minari_loads_what_was_written(data, data_format):
     assert_same(from_minari("farflung/room-v0"), data)
 
 
+def test_reading_in_blocks_loses_no_episode(data, monkeypatch):
+    monkeypatch.setattr("farflung.datasets.minari_storage._EPISODES_AT_ONCE", 3)
+    to_minari(data, "room-v0")
+    assert_same(from_minari("room-v0"), data)
+
+
 def test_the_environment_that_is_recovered_shows_the_same_episodes(data):
     to_minari(data, "room-v0")
     environment = minari.load_dataset("room-v0").recover_environment()

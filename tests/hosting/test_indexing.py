@@ -59,6 +59,13 @@ def test_a_number_that_is_none_is_told():
         index(np.array([[np.nan]]))
 
 
+@pytest.mark.parametrize("observation", [[5, 0], [0, 3], [-1, 0]])
+def test_an_observation_outside_of_its_space_is_told(observation):
+    index = state_index(spaces.MultiDiscrete([5, 3]))
+    with pytest.raises(ValueError, match="outside of its space"):
+        index(np.array([[4, 2], observation]))
+
+
 def test_actions_are_numbered():
     assert actions_of(spaces.Discrete(3, start=2)) == [2, 3, 4]
     many = actions_of(spaces.MultiDiscrete([2, 3], start=[0, -1]))

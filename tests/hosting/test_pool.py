@@ -60,6 +60,7 @@ def test_a_broken_copy_is_reported_with_its_seed_and_replaced(flavour, options, 
     # Every episode is there, and complete: the dynamics know no chance, so that another seed changes nothing.
     np.testing.assert_array_equal(episodes.states, healthy.states)
     np.testing.assert_array_equal(episodes.rewards, healthy.rewards)
+    np.testing.assert_array_equal(episodes.actions, healthy.actions)
 
 
 @pytest.mark.filterwarnings("ignore:Broken failed:RuntimeWarning")

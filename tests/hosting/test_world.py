@@ -34,7 +34,7 @@ def test_a_function_can_observe():
     ("arguments", "options", "message"),
     [
         ("FrozenLike-v1", {}, "FrozenLake-v1"),
-        ("CartPole-v1", {"bins": 3}, "CartPole-v1: real number 2 of an observation has no bounds"),
+        ("CartPole-v1", {"bins": 3}, "CartPole-v1: of the real numbers of an observation, numbers 2, 4 have no bounds"),
         ("CartPole-v1", {"nonsense": 3, "bins": 3}, "CartPole-v1"),
         ("FrozenLake-v1", {"horizon": 0}, "horizon must be at least 1"),
         ("FrozenLake-v1", {"workers": -1}, "workers"),

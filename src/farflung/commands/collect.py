@@ -87,7 +87,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
             "seconds": seconds,
         }
         if not output.quiet:
-            _print(summary, is_on_stderr=output.json)
+            _print(summary, can_plan=contents.source.world is not None, is_on_stderr=output.json)
         if output.json:
             print(to_json(summary))
         return 0
@@ -118,7 +118,7 @@ def _environment(contents: "Contents") -> str | None:
     return None if contents.source.environment is None else json.loads(contents.source.environment)["id"]
 
 
-def _print(summary: dict[str, Any], is_on_stderr: bool) -> None:
+def _print(summary: dict[str, Any], can_plan: bool, is_on_stderr: bool) -> None:
     from rich.console import Console
 
     console = Console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
@@ -129,9 +129,9 @@ def _print(summary: dict[str, Any], is_on_stderr: bool) -> None:
     )
     console.print(f"state entropy {summary['entropy']:.4f} nats, {summary['normalized_entropy']:.4f} of log(states)")
     if summary["environment"] is None:
-        console.print("no Gymnasium environment is this world: the dataset has none to recover")
+        console.print("the dataset has no environment to recover: its observations are farflung's own numbers of the states")
     else:
         console.print(f"environment {summary['environment']}")
     console.print(f"written to {summary['path']}")
-    if summary["format"] != "d3rlpy":
+    if summary["format"] != "d3rlpy" and can_plan:
         console.print(f"next: farflung offline {summary['dataset']}")

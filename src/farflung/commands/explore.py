@@ -98,8 +98,8 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     )
     if "hosted" in summary:
         where = f"in {summary['hosted']['workers']} worker processes" if summary["hosted"]["workers"] else "in this process"
-        count = summary["hosted"]["workers"] or summary["hosted"]["copies"]
-        console.print(f"host-stepped: {count} copies of {run.config.world} {where}; a compiled world is far faster")
+        copies = f"{summary['hosted']['copies']} copies of {run.config.world}"
+        console.print(f"host-stepped: {copies} {where}; a compiled world is far faster")
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:

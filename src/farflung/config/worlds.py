@@ -21,6 +21,11 @@ def check_world(name: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ValueError(f"the module of {name!r} cannot be imported: {error}") from None
+    if module and plain not in gymnasium.registry:
+        homes = {known: getattr(spec.entry_point, "__module__", spec.entry_point) for known, spec in gymnasium.registry.items()}
+        own = [known for known, home in homes.items() if str(home).startswith(module)]
+        there = f" (it has {', '.join(own)})" if own else ""
+        raise ValueError(f"the module {module} registers no environment {plain!r}{there}")
     if plain not in gymnasium.registry:
         known = [*PAPER_WORLDS, *gymnasium.registry]
         raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")

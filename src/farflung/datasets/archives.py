@@ -77,9 +77,10 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
         for part in contents.counting(parts):
             for name, file in files.items():
                 file.write(np.ascontiguousarray(getattr(part, name)).data)
+        last = contents.latest
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             for name, file in files.items():
-                values = getattr(contents.last, name)
+                values = getattr(last, name)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     _pack(file, entry, values.dtype, (contents.num_episodes, *values.shape[1:]))
             with archive.open(f"{_KEY}.npy", "w") as entry:
@@ -112,7 +113,8 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
             table = pyarrow.table(_parquet_columns(part, contents.num_episodes - len(part)))
             writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
-        writer.add_key_value_metadata({_KEY: to_json(contents)})
+        description = to_json(contents)
+        writer.add_key_value_metadata({_KEY: description})
     finally:
         if writer is not None:
             writer.close()

@@ -111,8 +111,8 @@ class Contents:
     def counting(self, parts: Iterable[Dataset]) -> Iterator[Dataset]:
         """The parts of a dataset, each counted before it is handed on."""
         for part in parts:
-            if self.last is not None and part.actions.shape[1:] != self.last.actions.shape[1:]:
-                raise ValueError("the parts of a dataset need arrays of one width, whatever the lengths of their episodes")
+            if self.last is not None and _kind(part) != _kind(self.last):
+                raise ValueError("the parts of a dataset need arrays of one width and of the same types, and the same spaces")
             self.num_episodes += len(part)
             self.num_transitions += part.num_transitions
             self.visits = part.visits() if self.last is None else self.visits + part.visits()
@@ -120,15 +120,24 @@ class Contents:
             yield part
 
     @property
-    def source(self) -> Source:
+    def latest(self) -> Dataset:
         if self.last is None:
             raise ValueError("there are no episodes")
-        return self.last.source
+        return self.last
+
+    @property
+    def source(self) -> Source:
+        return self.latest.source
 
     @property
     def entropy(self) -> float:
         """Of all that was observed, in nats."""
         return float(entropy(self.visits))
+
+
+def _kind(part: Dataset) -> tuple[object, ...]:
+    types = tuple(getattr(part, name).dtype for name in _COLUMNS)
+    return part.actions.shape[1:], types, part.source.num_observations, part.source.num_actions
 
 
 def joined(parts: Iterable[Dataset]) -> Dataset:
@@ -193,7 +202,7 @@ def relabel(dataset: Dataset, *, goal: int | None = None, reward: Reward | None 
     found = np.asarray(reward(steps.observations, steps.actions, steps.next_observations), np.float64)
     if found.shape != steps.rewards.shape:
         raise ValueError(f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}")
-    rewards = np.zeros(dataset.actions.shape)
+    rewards = np.zeros(dataset.actions.shape, dataset.rewards.dtype)
     rewards[dataset.is_step] = found
     return dataclasses.replace(dataset, rewards=rewards)
 

@@ -1,15 +1,16 @@
 """Episodes of a team in a world that is stepped on the host."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from farflung.checks import whole_number
 from farflung.datasets.episodes import Dataset, Source
-from farflung.datasets.sources import observed_world, spaces_of
-from farflung.environments import NoTableError
+from farflung.datasets.sources import NotDiscreteError, observed_world, spaces_of, spec_to_json
+from farflung.environments import NoTableError, TabularMDP
 from farflung.hosting.pool import OVER, Episodes
 from farflung.hosting.world import HostedWorld
 from farflung.policies import TabularSoftmax
@@ -31,7 +32,7 @@ def play_hosted(
         agents = (first + np.arange(len(part.states), dtype=np.int32)) % num_agents
         first += len(agents)
         is_seen, is_step = part.states != OVER, part.states[:, 1:] != OVER
-        actions = np.asarray(world.actions)[part.actions] if source.environment else part.actions
+        actions = np.asarray(world.actions)[part.actions] if "features" not in source.metadata else part.actions
         yield Dataset(
             observations=np.where(is_seen, part.states + first_observation, 0),
             actions=np.where(is_step, actions, 0),
@@ -68,14 +69,20 @@ def _source(world: HostedWorld, metadata: Mapping[str, Any]) -> tuple[Source, in
 
     Where states are not simply numbers that the environment shows, the dataset has our own and says what they stand for.
     """
-    environment = world.make() if world.make is not None and world.settings and world.observe is None else None
-    space = None if environment is None else environment.observation_space
-    if environment is None or environment.spec is None or not isinstance(space, spaces.Discrete):
-        features = {"features": world.index.features.tolist()}
-        return Source(world.num_states, world.num_actions, None, None, {**metadata, **features}), 0
-    num_observations, num_actions = spaces_of(space, environment.action_space)
+    if world.make is not None and world.settings and world.observe is None and world.index.is_complete:
+        with contextlib.closing(world.make()) as environment:
+            space = environment.observation_space
+            specification = None if environment.spec is None else spec_to_json(environment.spec)
+            with contextlib.suppress(NotDiscreteError):
+                num_observations, num_actions = spaces_of(space, environment.action_space)
+                first = int(getattr(space, "start", 0))
+                return Source(num_observations, num_actions, _table(environment), specification, metadata), first
+    features = {"features": world.index.features.tolist()}
+    return Source(world.num_states, world.num_actions, None, None, {**metadata, **features}), 0
+
+
+def _table(environment: gymnasium.Env[Any, Any]) -> TabularMDP | None:
     try:
-        table = observed_world(environment)
+        return observed_world(environment)
     except NoTableError:
-        table = None
-    return Source(num_observations, num_actions, table, environment.spec.to_json(), metadata), int(space.start)
+        return None

@@ -1,6 +1,7 @@
 """Minari datasets: written as the episodes come, and read back as arrays."""
 
 import contextlib
+import itertools
 import json
 import shutil
 import tempfile
@@ -67,7 +68,7 @@ def from_minari(dataset: Any) -> Dataset:
     parts = []
     for first in range(0, len(agents), _EPISODES_AT_ONCE):
         some = agents[first : first + _EPISODES_AT_ONCE]
-        parts.append(_read([episode for episode, _ in zip(episodes, some, strict=False)], some, source))
+        parts.append(_read(list(itertools.islice(episodes, len(some))), some, source))
     return joined(parts)
 
 

@@ -26,7 +26,22 @@ def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
         return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
     environment = gymnasium.make(spec)
     num_observations, num_actions = spaces_of(environment.observation_space, environment.action_space)
-    return Source(num_observations, num_actions, observed_world(environment), spec.to_json(), metadata)
+    return Source(num_observations, num_actions, observed_world(environment), spec_to_json(spec), metadata)
+
+
+class NotDiscreteError(ValueError):
+    """Observations or actions are not simply numbers from 0 on."""
+
+
+def spec_to_json(spec: EnvSpec) -> str | None:
+    """How to make an environment, as text; None if only the program that registered it can."""
+    if callable(spec.entry_point):
+        module, name = spec.entry_point.__module__, getattr(spec.entry_point, "__qualname__", "<")
+        if module == "__main__" or "<" in name:
+            return None
+        spec = copy.deepcopy(spec)
+        spec.entry_point = f"{module}:{name}"
+    return spec.to_json()
 
 
 def spaces_of(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> tuple[int, int]:
@@ -34,7 +49,7 @@ def spaces_of(observation_space: gymnasium.Space[Any], action_space: gymnasium.S
     sizes = []
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
-            raise ValueError(f"only discrete observations and actions can be read; these {name} are {space}")
+            raise NotDiscreteError(f"only discrete observations and actions can be read; these {name} are {space}")
         sizes.append(int(space.start + space.n))
     return sizes[0], sizes[1]
 

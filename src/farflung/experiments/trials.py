@@ -236,5 +236,7 @@ def _summary(trials: Trials, config: Explore, world: World, latest: Progress, se
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
     if isinstance(world, HostedWorld):
-        summary["hosted"] = world.as_json()
+        num_agents = 1 if config.single else config.agents
+        num_episodes = config.batch_size * config.agents * config.trajectories * len(config.seeds)
+        summary["hosted"] = world.as_json(num_agents, num_episodes)
     return summary

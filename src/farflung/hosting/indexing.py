@@ -8,6 +8,7 @@ from gymnasium import spaces
 from jaxtyping import Float, Int
 
 _MOST_LISTED = 100_000
+_LARGEST_BOUND = 1e30
 
 Features = Int[np.ndarray, "copy feature"]
 
@@ -36,6 +37,7 @@ class Listed:
     def __init__(self, features_of: Callable[[Any], Features], sizes: Sequence[int]) -> None:
         self._features_of, self._sizes = features_of, tuple(sizes)
         self._strides = np.cumprod([1, *self._sizes[:0:-1]], dtype=np.int64)[::-1]
+        self._limits = np.array(self._sizes, np.uint64)
 
     @property
     def num_states(self) -> int:
@@ -47,6 +49,9 @@ class Listed:
 
     def __call__(self, observations: Any) -> Int[np.ndarray, " copy"]:
         features = self._features_of(observations)
+        if (features.view(np.uint64) >= self._limits).any():  # what is negative is large as an unsigned number
+            strange = features[(features < 0).any(axis=1) | (features >= self._sizes).any(axis=1)][0]
+            raise ValueError(f"an observation is outside of its space: {strange.tolist()} is not below {list(self._sizes)}")
         return features[:, 0] if len(self._sizes) == 1 else features @ self._strides
 
 
@@ -198,9 +203,11 @@ def _box_features(space: spaces.Box, divided: Any) -> tuple[Callable[[Any], Feat
     low = [bound if given is None else given for given, bound in zip(low, first, strict=True)]
     high = [bound if given is None else given for given, bound in zip(high, last, strict=True)]
     begin, end, count = np.array(low, float), np.array(high, float), np.array(bins, np.int64)
+    unbounded = [str(number + 1) for number, bound in enumerate(np.maximum(abs(begin), abs(end))) if not bound < _LARGEST_BOUND]
+    if unbounded:
+        which = f"number {unbounded[0]} has" if len(unbounded) == 1 else f"numbers {', '.join(unbounded)} have"
+        raise ValueError(f"of the real numbers of an observation, {which} no bounds: give low and high for the bins")
     for number, (below, above, parts) in enumerate(zip(begin, end, count, strict=True)):
-        if not (np.isfinite(below) and np.isfinite(above) and abs(above) < 1e30 and abs(below) < 1e30):
-            raise ValueError(f"real number {number + 1} of an observation has no bounds: give low and high for its bins")
         if not below < above:
             raise ValueError(f"bins need low below high, and for real number {number + 1} it is {below:g} to {above:g}")
         if parts < 1:

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import threading
 import time
 import warnings
 from collections import deque
@@ -16,7 +17,9 @@ from farflung.hosting.copies import Copy, CopyError, Make, Observe
 from farflung.hosting.indexing import StateIndex
 
 _MOST_ATTEMPTS = 3
+_MOST_IDLE_ATTEMPTS = 100
 _SECONDS_TO_DIE = 1.0
+_SECONDS_TO_START = 60.0
 _SEEDS = 2**31 - 1
 
 OVER = -1
@@ -52,19 +55,20 @@ class Pool:
         actions: list[Any],
         *,
         copies: int,
-        workers: int,
+        is_parallel: bool,
         timeout: float,
         failures: list[str],
     ) -> None:
         """Opens the copies.
 
         Args:
+            is_parallel: whether each has a process of its own.
             failures: to which the reports of broken copies are added.
         """
         self._failures = failures
-        self.num_copies = workers or copies
+        self.num_copies = copies
         self._name, self._make, self._observe, self._timeout = name, make, observe, timeout
-        self._is_parallel = workers > 0
+        self._is_parallel = is_parallel
         self._actions = np.asarray(actions)
         self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
 
@@ -127,14 +131,14 @@ class Pool:
                 rows = first_rows[slots] + times * rows_per_step + np.minimum(here, num_rows - 1)
                 chosen = np.count_nonzero(noise[slots, times, None] >= table[rows], axis=1)
                 observations, paid, terminated, truncated = self._step(self._actions[chosen])
+                here = index(observations)
             except Exception as error:  # a simulator may raise anything
                 self._restart(error, slots, seeds, attempts)
                 for copy in np.flatnonzero(slots >= 0):
                     waiting[owners[copy]].appendleft(int(slots[copy]))
-                states[slots] = OVER
+                states[slots], actions[slots], rewards[slots] = OVER, 0, 0
                 is_due[:], slots[:] = True, -1
                 continue
-            here = index(observations)
             actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
             states[slots, times] = here
@@ -160,7 +164,8 @@ class Pool:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
             # Not by fork: JAX has threads, and a forked process would wait for locks that they held.
             context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+            with _ended_after(max(self._timeout, _SECONDS_TO_START)):
+                return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         except Exception as error:
             raise ValueError(f"{self._name} cannot be made: {_one_line(error)}") from error
 
@@ -194,16 +199,17 @@ class Pool:
     def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
         """Reports what broke and opens all copies anew; the episodes that broke get other seeds."""
         broken = self._broken(error)
-        episodes = np.unique(slots[broken])
-        where = f"with seed {', '.join(map(str, seeds[episodes]))}"
         what = _what(error, self._timeout)
-        attempts[episodes] += 1
-        if not broken:
+        if not broken and not isinstance(error, multiprocessing.TimeoutError):
             raise ValueError(f"{self._name} {what}") from error
-        if attempts.max() >= _MOST_ATTEMPTS:
-            tried = f"and in {_MOST_ATTEMPTS - 1} before with other seeds"
-            raise ValueError(f"{self._name} {what} in an episode {where}, {tried}") from error
-        message = f"{self._name} {what} in an episode {where}: it is played again with another seed in a new copy"
+        episodes = np.unique(slots[broken]) if broken else np.array([-1])  # who was late has answered meanwhile
+        attempts[episodes] += 1
+        real = episodes[episodes >= 0]
+        where = f" in an episode with seed {', '.join(map(str, seeds[real]))}" if len(real) else ""
+        if attempts[:-1].max() >= _MOST_ATTEMPTS or attempts[-1] >= _MOST_IDLE_ATTEMPTS:
+            raise ValueError(f"{self._name} {what}{where}, and in {_MOST_ATTEMPTS - 1} before with other seeds") from error
+        again = "it is played again with another seed in a new copy" if len(real) else "all copies are made anew"
+        message = f"{self._name} {what}{where}: {again}"
         self._failures.append(message)
         warnings.warn(message, SimulatorWarning, stacklevel=3)
         seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
@@ -224,6 +230,26 @@ class Pool:
                 break
             time.sleep(0.01)
         return dead
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """Ends the processes that are started meanwhile if that fails or takes too long, as whoever waits for them will notice."""
+    before = set(multiprocessing.active_children())
+
+    def end() -> None:
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    except BaseException:
+        end()
+        raise
+    finally:
+        timer.cancel()
 
 
 def _what(error: Exception, timeout: float) -> str:

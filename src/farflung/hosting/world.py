@@ -102,21 +102,25 @@ class HostedWorld:
         """The world with the states that are known by now; those that are met later are not added to it."""
         return dataclasses.replace(self, index=copy.deepcopy(self.index))
 
-    def as_json(self) -> dict[str, Any]:
-        """How it is stepped, and what has failed so far."""
-        return {"copies": self.copies, "workers": self.workers, "failures": list(self.failures)}
+    def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
+        """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
+        workers = min(self.workers, num_episodes)
+        return {"copies": self._num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
+
+    def _num_copies(self, num_agents: int, num_episodes: int) -> int:
+        """Equally many for each agent, and no more than there are episodes."""
+        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
 
     def open(self, num_agents: int, num_episodes: int) -> Pool:
-        """The copies, equally many for each agent and no more than there are episodes to play."""
+        """The copies for so many agents, which play so many episodes at a time."""
         assert self.make is not None, "a world from disk is made first"
-        copies = min(-(-self.copies // num_agents) * num_agents, num_episodes)
         return Pool(
             self.name,
             self.make,
             self.observe,
             self.actions,
-            copies=copies,
-            workers=min(self.workers, num_episodes),
+            copies=self._num_copies(num_agents, num_episodes),
+            is_parallel=self.workers > 0,
             timeout=self.timeout,
             failures=self.failures,
         )
