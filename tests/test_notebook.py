@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import farflung
-from farflung.notebook import is_notebook, run_html, team_html, world_html
+from farflung.notebook import hosted_html, is_notebook, run_html, team_html, world_html
 
 
 class Text(HTMLParser):
@@ -31,6 +31,11 @@ def parsed(html):
 def run():
     world = farflung.gridworld("S...\n....", horizon=4)
     return farflung.explore(world, agents=2, batch_size=4, preset="paper", updates=10, seeds=(0, 1))
+
+
+def test_a_hosted_world_says_how_it_is_stepped():
+    shown = parsed(hosted_html(farflung.hosted("FrozenLake-v1", horizon=20, workers=3)))
+    assert {"FrozenLake-v1", "16", "4", "20 at most", "in 3 worker processes"} <= set(shown.texts)
 
 
 def test_a_map_is_shown_with_its_size():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from farflung.ceilings import Ceiling
     from farflung.config import Explore
     from farflung.environments import TabularMDP
+    from farflung.hosting.world import HostedWorld
     from farflung.loggers.logger import Finals, Record
     from farflung.policies import TabularSoftmax
     from farflung.runs import Run
@@ -49,6 +50,7 @@ def show_richly() -> None:
     if (shell := _shell()) is not None:
         formatter = shell.display_formatter.formatters["text/html"]
         formatter.for_type_by_name("farflung.environments.tabular", "TabularMDP", _if_possible(world_html))
+        formatter.for_type_by_name("farflung.hosting.world", "HostedWorld", _if_possible(hosted_html))
         formatter.for_type_by_name("farflung.policies", "TabularSoftmax", _if_possible(team_html))
         formatter.for_type_by_name("farflung.runs", "Run", _if_possible(run_html))
 
@@ -110,6 +112,21 @@ def world_html(world: "TabularMDP") -> str:
         "dynamics": "deterministic" if world.num_successors == 1 else f"stochastic, up to {world.num_successors} successors",
     }
     return _block(definition_table(facts) + ("" if world.positions is None else _image(_map(world), "the map")))
+
+
+def hosted_html(world: "HostedWorld") -> str:
+    """What is known of a world that is stepped on the host."""
+    from farflung.layout import definition_table
+
+    states = f"{world.num_states:,}" if world.index.is_complete else f"{world.num_states:,} met so far"
+    facts = {
+        "environment": world.name,
+        "states": states,
+        "actions": f"{world.num_actions:,}",
+        "horizon": f"{world.horizon:,} at most",
+        "stepped": f"in {world.workers} worker processes" if world.workers else f"in this process, up to {world.copies} copies",
+    }
+    return _block(definition_table(facts))
 
 
 def team_html(team: "TabularSoftmax") -> str:

@@ -92,7 +92,7 @@ def test_offline_prints_a_table_and_saves_numbers_and_picture(trained, tmp_path,
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
     assert "all 42 goals" in captured.err
-    folder = tmp_path / "offline-data.npz"
+    folder = tmp_path / "offline-data"
     assert {path.name for path in folder.iterdir()} >= {"goals.csv", "goals.png", "goals.svg", "summary.json"}
     table = np.genfromtxt(folder / "goals.csv", delimiter=",", names=True)
     assert len(table) == summary["goals"] == 42

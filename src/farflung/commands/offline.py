@@ -40,7 +40,7 @@ def offline(config: OfflineLearning, output: OfflineOutput) -> Callable[[], int]
         from farflung.files import open_results, to_json
 
         settings = dataclasses.asdict(config)
-        name = Path(config.dataset).name
+        name = Path(config.dataset).name.removesuffix(".npz").removesuffix(".parquet")
         out = output.out or Path(f"offline-{name}")
         with open_results(out, "offline", settings, force=output.force) as results:
             with progress_bar(output.quiet) as show:
