@@ -58,7 +58,7 @@ def reproduce(
     # While teams train, what only needs the random policy is computed, and then what needs those that are trained.
     with compiling_threads() as pool:
         try:
-            training = train_all(groups, worlds, out, pool, tell, note)
+            training = train_all(groups, worlds, out, pool, tell, note, is_brief=config.quick)
             random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
             ceilings = {
                 (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)

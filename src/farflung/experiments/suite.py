@@ -41,6 +41,8 @@ def train_all(
     pool: Executor,
     on_progress: Callable[[SuiteStatus], None],
     on_note: Callable[[str], None],
+    *,
+    is_brief: bool = False,
 ) -> Iterator[tuple[str, Run]]:
     """Has what is not yet in the folder `out` compiled by the pool; then trains it and yields the path and run of each config.
 
@@ -48,12 +50,14 @@ def train_all(
 
     Args:
         on_note: told of parts in the folder that are damaged and therefore trained again.
+        is_brief: whether compiling takes longer than training, as it always does on a GPU: then a map with and without slip
+            share a program.
     """
     wanted = {name: config for group in groups for name, config in group.items()}
     kept = _kept(wanted, out, on_note)
     steps = {name: _num_steps(config, worlds[config.world]) for name, config in wanted.items()}
     num_steps = sum(steps.values())
-    num_successors = _common_num_successors(worlds)
+    num_successors = _num_successors(worlds, is_shared=is_brief or not runs_on_cpu())
     together: dict[Hashable, dict[str, Explore]] = {}
     for group in groups:
         if missing := {name: config for name, config in group.items() if name not in kept}:
@@ -124,9 +128,9 @@ def _shape(world: TabularMDP) -> tuple[int, ...]:
     return world.num_states, world.num_actions, world.horizon, len(world.start_states)
 
 
-def _common_num_successors(worlds: Mapping[str, TabularMDP]) -> dict[str, int]:
-    """As many for a map with and without slip on a GPU, where twice as many seeds take hardly longer."""
-    if runs_on_cpu():
+def _num_successors(worlds: Mapping[str, TabularMDP], is_shared: bool) -> dict[str, int]:
+    """Of each world; the same for worlds of equal shape, such as a map with and without slip, if they share a program."""
+    if not is_shared:
         return {name: world.num_successors for name, world in worlds.items()}
     alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
     return {name: max(world.num_successors for world in group) for name, group in alike.items()}
