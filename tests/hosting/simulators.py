@@ -1,5 +1,6 @@
 """Small environments as a user would write them, some of which break. Worker processes import this module."""
 
+import multiprocessing
 import os
 import time
 
@@ -48,6 +49,14 @@ class Unlucky(Corridor):
 class Broken(Corridor):
     def step(self, action):
         raise RuntimeError("always")
+
+
+class Sleepy(Corridor):
+    """Never gets ready in a worker process."""
+
+    def __init__(self):
+        if multiprocessing.parent_process() is not None:
+            time.sleep(600)
 
 
 class Planes(gymnasium.Env):

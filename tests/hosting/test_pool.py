@@ -1,8 +1,9 @@
+import multiprocessing
 from functools import partial
 
 import numpy as np
 import pytest
-from tests.hosting.simulators import Broken, Corridor, Planes, Unlucky
+from tests.hosting.simulators import Broken, Corridor, Planes, Sleepy, Unlucky
 
 from farflung.hosting.pool import OVER
 from farflung.hosting.world import hosted
@@ -68,6 +69,13 @@ def test_what_always_breaks_ends_it_in_one_line():
     told = r"Broken failed \(RuntimeError: always\) in an episode with seed \d+, and in 2 before"
     with pytest.raises(ValueError, match=told):
         play(hosted(Broken, horizon=HORIZON, copies=1))
+
+
+def test_workers_that_never_start_are_given_up(monkeypatch):
+    monkeypatch.setattr("farflung.hosting.pool._SECONDS_TO_START", 2.0)
+    with pytest.raises(ValueError, match="Sleepy cannot be made"):
+        play(hosted(Sleepy, horizon=HORIZON, workers=2, timeout=1.0))
+    assert not multiprocessing.active_children()
 
 
 def test_states_that_are_not_in_the_table_are_played_by_its_last_row():
