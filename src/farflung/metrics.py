@@ -87,6 +87,11 @@ def _metrics(
     )
 
 
+def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
+    """Entropies in units of the log of a number of states that is known only after they were measured."""
+    return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
+
+
 _exact_occupancy = jax.jit(TabularMDP.occupancy)
 
 

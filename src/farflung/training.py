@@ -44,7 +44,7 @@ class Counted(NamedTuple):
     visits: Float[np.ndarray, "seed agent state"]
     """How each agent's visits are spread over the states, in the batch of the last record."""
     num_steps: int
-    """Environment steps that a seed's team has taken by now, on average."""
+    """Environment steps that the teams of all seeds have taken by now."""
 
 
 class Progress(NamedTuple):

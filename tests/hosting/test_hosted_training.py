@@ -92,6 +92,7 @@ def test_a_team_learns_to_spread_out():
     steps = np.concatenate([part.counted.steps for part in progress])
     assert np.all(np.diff(steps) > 0)
     assert steps[-1] < 60 * 2 * 6 * 6  # some episodes ended early
+    assert progress[-1].counted.num_steps // 3 == steps[-1]  # the steps of all seeds, and of one on average
 
 
 def test_tables_grow_with_the_states_that_are_met(monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 
 from farflung.checks import whole_number
 from farflung.environments.tabular import TabularMDP, reachable_states, tabular_mdp
+from farflung.hosting.world import map_shape
 
 
 class NoTableError(ValueError):
@@ -57,18 +58,12 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     reachable, _ = reachable_states(successors, probabilities, start_distribution)
     if goes_on[reachable].any():
         raise ValueError(f"{name} ends an episode in a state in which another goes on: such a state is two states")
+    shape = map_shape(environment, num_states)
     return tabular_mdp(
         successors,
         probabilities,
         start_distribution,
         horizon,
         rewards=np.where(ends[:, None, None], 0.0, rewards),
-        positions=_positions(core, num_states),
+        positions=None if shape is None else np.stack(np.unravel_index(np.arange(num_states), shape), axis=-1),
     )
-
-
-def _positions(core: Any, num_states: int) -> np.ndarray | None:
-    shape = getattr(core, "shape", None) or np.shape(getattr(core, "desc", ()))
-    if len(shape) != 2 or shape[0] * shape[1] != num_states:
-        return None
-    return np.stack(np.unravel_index(np.arange(num_states), shape), axis=-1)

@@ -16,12 +16,12 @@ from farflung import figures, files, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.environments import TabularMDP, World, find_world
-from farflung.experiments.trials import Status, begin, finish, normalized
+from farflung.experiments.trials import Status, begin, finish
 from farflung.hosting.training import measure_random
 from farflung.hosting.world import HostedWorld
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import Together, finals_of
-from farflung.metrics import Metrics, measure
+from farflung.metrics import Metrics, measure, normalized
 from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import play
 from farflung.runs import Run

@@ -17,7 +17,7 @@ from farflung.config import Explore
 from farflung.environments import TabularMDP, World
 from farflung.hosting.training import train_hosted
 from farflung.hosting.world import HostedWorld
-from farflung.metrics import Metrics, Value
+from farflung.metrics import Metrics, normalized
 from farflung.runs import Run
 from farflung.training import Counted, Progress, train
 
@@ -184,13 +184,8 @@ def _steps(trials: Trials, progress: Progress) -> Int[np.ndarray, " record"]:
 def _num_steps(trials: Trials, progress: Progress) -> int:
     """The environment steps of all seeds so far."""
     if progress.counted is not None:
-        return progress.counted.num_steps * progress.num_seeds
+        return progress.counted.num_steps
     return progress.update * trials.steps_per_update
-
-
-def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
-    """Entropies in units of the log of the number of states."""
-    return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
 
 
 def pause_every(config: Explore) -> int | None:

@@ -17,9 +17,9 @@ from farflung.checks import whole_number, whole_seeds
 from farflung.entropy import Entropy, ragged_plug_in
 from farflung.hosting.pool import OVER, Episodes, Pool
 from farflung.hosting.world import HostedWorld
-from farflung.metrics import Metrics, measure_ragged
+from farflung.metrics import Metrics, measure_ragged, normalized
 from farflung.noise import uniforms
-from farflung.policies import TabularSoftmax
+from farflung.policies import TabularSoftmax, uniform_team
 from farflung.rollout import Trajectories
 from farflung.tables import cumulative_sum
 from farflung.training import Algorithm, Counted, Progress, record_schedule
@@ -59,7 +59,7 @@ def train_hosted(
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     algorithm = jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (len(seeds),)), algorithm)
-    tables = Tables(_capacity(world), world.num_actions, world.horizon)
+    tables = _tables(world)
     keys, state = _begin(tables, algorithm, jnp.asarray(seeds, jnp.uint32))
     stops = set(record_schedule(num_updates, log_every))
     shape = (len(seeds), algorithm.batch_size, algorithm.num_agents, algorithm.num_trajectories)
@@ -73,8 +73,7 @@ def train_hosted(
         nothing = np.zeros((len(seeds), 0), np.float32)
         columns = zip(*metrics, strict=True) if metrics else [()] * len(Metrics._fields)
         table = Metrics(*(np.column_stack([nothing, *column]) for column in columns))
-        num_states = np.float32(np.log(max(world.num_states, 2)))  # by now: more may yet be met
-        table = table._replace(normalized_entropy=np.asarray(table.entropy) / num_states)
+        table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))  # of those met by now
         counted = Counted(np.array(steps, np.int64), visits, num_steps)
         team = jax.tree.map(lambda leaf: leaf[..., : world.num_states, :], state.team)
         told = Progress(update, np.array(recorded, np.int64), table, team, len(seeds), counted)
@@ -90,15 +89,15 @@ def train_hosted(
         for update in range(1, num_updates + 1):
             episodes = _play(pool, world, keys, update - 1, state.team, shape)
             if world.num_states > tables.capacity:
-                grown = Tables(_capacity(world), world.num_actions, world.horizon)
+                grown = _tables(world)
                 state = jax.tree.map(partial(_with_rows, tables.num_states, grown.num_states), state)
                 tables = grown
             batch = _trajectories(episodes, tables, shape)
-            num_steps += int(np.count_nonzero(episodes.states[:, 1:] != OVER)) // len(seeds)
+            num_steps += int(np.count_nonzero(episodes.states[:, 1:] != OVER))
             if update in stops:
                 metrics.append(_measure(tables, state.team, batch))
                 recorded.append(update)
-                steps.append(num_steps)
+                steps.append(num_steps // len(seeds))
                 visits = _visits(episodes, world.num_states, shape)
             state = _learn(tables, algorithm, state, batch)
             is_due = pause_every is not None and update % pause_every == 0
@@ -110,14 +109,15 @@ def train_hosted(
 def measure_random(world: HostedWorld, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
     """The metrics of one batch of a team that acts uniformly at random."""
     shape = (1, batch_size, num_agents, num_trajectories)
-    tables = Tables(_capacity(world), world.num_actions, world.horizon)
-    team = TabularSoftmax(jnp.zeros((1, num_agents, tables.num_states, tables.num_actions)))
+
+    def uniform(tables: Tables) -> TabularSoftmax:
+        return TabularSoftmax(uniform_team(tables, num_agents).logits[None])
+
     with world.open(num_agents, math.prod(shape)) as pool:
-        episodes = _play(pool, world, jnp.stack([jr.key(0, impl="threefry2x32")]), 0, team, shape)
-    if world.num_states > tables.capacity:
-        tables = Tables(_capacity(world), world.num_actions, world.horizon)
-        team = TabularSoftmax(jnp.zeros((1, num_agents, tables.num_states, tables.num_actions)))
-    return Metrics(*(np.asarray(values[0]) for values in _measure(tables, team, _trajectories(episodes, tables, shape))))
+        episodes = _play(pool, world, jr.key(0, impl="threefry2x32")[None], 0, uniform(_tables(world)), shape)
+    tables = _tables(world)  # with the states that were met
+    batch = _trajectories(episodes, tables, shape)
+    return Metrics(*(np.asarray(values[0]) for values in _measure(tables, uniform(tables), batch)))
 
 
 def _compile(tables: Tables, algorithm: Algorithm, keys: Key[Array, " seed"], state: Any, batch: Trajectories) -> None:
@@ -131,11 +131,10 @@ def _compile(tables: Tables, algorithm: Algorithm, keys: Key[Array, " seed"], st
     )
 
 
-def _capacity(world: HostedWorld) -> int:
-    """Rows for the states: all that there are, or twice as many as were met."""
-    if world.index.is_complete:
-        return world.num_states
-    return max(_FIRST_CAPACITY, 1 << (2 * world.num_states - 1).bit_length())
+def _tables(world: HostedWorld) -> Tables:
+    """With rows for all the states that there are, or for at least twice as many as were met."""
+    doubled = max(_FIRST_CAPACITY, 1 << (2 * world.num_states - 1).bit_length())
+    return Tables(world.num_states if world.index.is_complete else doubled, world.num_actions, world.horizon)
 
 
 def _play(

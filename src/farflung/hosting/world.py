@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from farflung.checks import check_positive, unknown_name, whole_number
-from farflung.hosting.copies import Copy, FromId, Make, Observe
+from farflung.hosting.copies import FromId, Make, Observe, Observed
 from farflung.hosting.indexing import Known, Met, StateIndex, actions_of, state_index
 from farflung.hosting.pool import Pool
 
@@ -175,14 +175,13 @@ def hosted(
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
     bounds = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     try:
-        seen = Copy(make, observe, 0)()
+        seen = first if observe is None else Observed(first, observe)
         index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
         actions = actions_of(seen.action_space)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    grid = _grid(first.unwrapped, index) if observe is None else None
+    grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     first.close()
-    seen.close()
     settings = {"environment": given, "options": options, "horizon": horizon}
     settings |= bounds | {"observe": None if callable(observe) else observe}
     is_made_anew = bool(given) and not callable(observe)
@@ -206,8 +205,9 @@ def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None)
     return int(asked or own or 0)
 
 
-def _grid(core: Any, index: StateIndex) -> tuple[int, int] | None:
-    """Rows and columns of Gymnasium's toy-text maps."""
+def map_shape(environment: gymnasium.Env[Any, Any], num_states: int) -> tuple[int, int] | None:
+    """Rows and columns of a toy-text environment whose states lie on a map, numbered row by row."""
+    core: Any = environment.unwrapped
     shape = getattr(core, "shape", None) or np.shape(getattr(core, "desc", ()))
-    fits = isinstance(shape, tuple) and len(shape) == 2 and shape[0] * shape[1] == index.num_states
-    return (int(shape[0]), int(shape[1])) if index.is_complete and fits else None
+    is_map = isinstance(shape, tuple) and len(shape) == 2 and shape[0] * shape[1] == num_states
+    return (int(shape[0]), int(shape[1])) if is_map else None
