@@ -38,6 +38,8 @@ ORDER = [
     "environments.playable_vector",
     "environments",
     "theory",
+    "policies.tabular",
+    "policies.neural",
     "policies",
     "rollout",
     "credit",

@@ -12,7 +12,7 @@ def trained(algorithm=SMALL, world="maze-stoc", seeds=(0, 1, 2), num_updates=30,
     """The recorded updates, the metrics and the final logits."""
     world = make_world(world) if isinstance(world, str) else world
     progress = list(train(algorithm, world, seeds, num_updates, log_every))
-    metrics = Metrics(*(np.concatenate(column, axis=1) for column in zip(*(p.metrics for p in progress), strict=True)))
+    metrics = Metrics.joined([each.metrics for each in progress])
     return np.concatenate([p.recorded for p in progress]), metrics, np.asarray(progress[-1].team.logits)
 
 

@@ -15,25 +15,26 @@ from farflung.entropy import Entropy
 from farflung.tables import mean_of_others
 
 Weights = Float[Array, "batch #agent #trajectory #time"]
-Credit = Callable[[Entropy, Int[Array, "batch agent trajectory times"]], Weights]
+States = Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
+Credit = Callable[[Entropy, States], Weights]
 
 
-def total(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
+def total(entropy: Entropy, states: States) -> Weights:
     """The paper's: every action weighs the entropy of all that the team has visited in its batch element."""
     return jax.vmap(entropy.value)(states)[:, None, None, None]
 
 
-def leave_one_out(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
+def leave_one_out(entropy: Entropy, states: States) -> Weights:
     """That entropy compared with the mean of the other batch elements."""
     return _centred(total(entropy, states))
 
 
-def difference(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
+def difference(entropy: Entropy, states: States) -> Weights:
     """What the action's own trajectory adds to the entropy of all the others, compared with other batch elements."""
     return _centred(jnp.sum(jax.vmap(entropy.gains)(states), axis=-1, keepdims=True))
 
 
-def causal(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
+def causal(entropy: Entropy, states: States) -> Weights:
     """What the states after the action add, given all the others and the own past, compared with other batch elements."""
     gains = jax.vmap(entropy.gains)(states)
     return _centred(jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True))
@@ -49,13 +50,14 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
     teams like the original one, so each is unbiased, and so is their mean, which varies less.
     """
 
-    def weights(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
-        batch_size, num_agents, num_trajectories, _ = states.shape
-        slot = jnp.arange(num_agents * num_trajectories).reshape(1, num_agents, num_trajectories, 1)
-        element = jnp.arange(batch_size).reshape(-1, 1, 1, 1)
+    def weights(entropy: Entropy, states: States) -> Weights:
+        batch_size, num_agents, num_trajectories = states.shape[:3]
+        slot = jnp.arange(num_agents * num_trajectories).reshape(1, num_agents, num_trajectories)
+        element = jnp.arange(batch_size).reshape(-1, 1, 1)
 
         def shifted(table: Array, shift: Array) -> Array:
-            return jnp.take_along_axis(table, (element + shift * slot) % batch_size, axis=0)
+            origin = (element + shift * slot) % batch_size
+            return jnp.take_along_axis(table, jnp.expand_dims(origin, tuple(range(3, table.ndim))), axis=0)
 
         def add(total: Array, shift: Array) -> tuple[Array, None]:
             return total + shifted(credit(entropy, shifted(states, shift)), -shift), None
@@ -70,7 +72,7 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
 def independent(credit: Credit) -> Credit:
     """The credit that each agent gets if it is trained for its own entropy, as if it were alone."""
 
-    def weights(entropy: Entropy, states: Int[Array, "batch agent trajectory times"]) -> Weights:
+    def weights(entropy: Entropy, states: States) -> Weights:
         alone = jax.vmap(lambda own: credit(entropy, own[:, None]), in_axes=1, out_axes=1)(states)
         return jnp.squeeze(alone, axis=2)
 

@@ -14,12 +14,15 @@ from farflung.tables import count_by_index, lookup
 _FRACTION_BITS = 26
 
 
+States = Int[Array, "agent trajectory times"] | Float[Array, "agent trajectory times observation"]
+
+
 class Entropy(NamedTuple):
     """An estimate of the entropy of all the states that a team has visited."""
 
-    value: Callable[[Int[Array, "agent trajectory times"]], Float[Array, ""]]
+    value: Callable[[States], Float[Array, ""]]
     """The estimate in nats."""
-    gains: Callable[[Int[Array, "agent trajectory times"]], Float[Array, "agent trajectory times"]]
+    gains: Callable[[States], Float[Array, "agent trajectory times"]]
     """What each visited state adds to it, given the other trajectories and *its own past*: its own future is removed."""
 
 

@@ -1,5 +1,6 @@
 """What is recorded of a team while it learns."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from farflung.entropy import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.environments import TabularMDP
-from farflung.policies import TabularSoftmax
-from farflung.rollout import Trajectories, play
+from farflung.environments.continuous import Projection
+from farflung.policies import NeuralPolicy, TabularSoftmax, policy_entropies
+from farflung.rollout import Trajectories, acted_in, play
 from farflung.tables import count_by_index, exact_sum
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
@@ -37,6 +39,18 @@ class Metrics(NamedTuple):
     """the mean KL divergence of the agents' state distributions from their mixture"""
     policy_entropy: Value
     """the mean entropy of the policies in the states that they acted in"""
+    particle_entropy: Value | None = None
+    """where states are vectors: estimated from the distances between those of one batch element, averaged over the batch"""
+
+    @property
+    def columns(self) -> dict[str, Value]:
+        """Those that were measured, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @classmethod
+    def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
+        """Records that follow one another."""
+        return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 
 def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
@@ -44,7 +58,7 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
     states = trajectories.states
     counts = jax.vmap(count_by_index, (0, None))(states, num_states)
     pooled = jax.vmap(count_by_index, (1, None))(states, num_states)
-    policy_entropy = jax.vmap(TabularSoftmax.entropy, (0, 1))(team, states[..., :-1])
+    policy_entropy = policy_entropies(team, states[..., :-1])
     return _metrics(
         jnp.mean(entropy_of_counts(counts, states[0].size)),
         counts,
@@ -56,16 +70,32 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
 
 def measure_ragged(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
     """The metrics of trajectories that may have ended early, from when on their state is `num_states`."""
-    states = trajectories.states
+    return _measure_ragged(trajectories.states, num_states, policy_entropies(team, trajectories.states[..., :-1]))
+
+
+def measure_continuous(team: NeuralPolicy, trajectories: Trajectories, projection: Projection, num_cells: int) -> Metrics:
+    """The metrics of trajectories of vectors: of the cells of the projection's grid, of which `num_cells` can be visited."""
+    cells = projection.cells(trajectories.states)
+    found = _measure_ragged(cells, projection.num_cells, policy_entropies(team, acted_in(trajectories)))
+    found = found._replace(normalized_entropy=found.entropy / np.log(max(num_cells, 2)))
+    if projection.neighbours == 0:
+        return found
+    return found._replace(particle_entropy=jnp.mean(jax.vmap(projection.entropy.value)(trajectories.states)))
+
+
+def _measure_ragged(
+    states: Int[Array, "batch agent trajectory times"],
+    num_states: int,
+    policy_entropy: Float[Array, "batch agent trajectory time"],
+) -> Metrics:
     counts = jax.vmap(count_by_index, (0, None))(states, num_states + 1)[:, :num_states]
     pooled = jax.vmap(count_by_index, (1, None))(states, num_states + 1)[:, :num_states]
-    policy_entropy = jax.vmap(TabularSoftmax.entropy, (0, 1), out_axes=1)(team, states[..., :-1])
     has_acted = states[..., 1:] < num_states
     return _metrics(
         jnp.mean(jax.vmap(ragged_plug_in(num_states).value)(states)),
         counts,
-        pooled / jnp.sum(pooled, axis=-1, keepdims=True),
-        jnp.sum(policy_entropy * has_acted) / jnp.sum(has_acted),
+        pooled / jnp.maximum(jnp.sum(pooled, axis=-1, keepdims=True), 1),
+        jnp.sum(jnp.where(has_acted, policy_entropy, 0.0)) / jnp.maximum(jnp.sum(has_acted), 1),
     )
 
 
@@ -97,7 +127,7 @@ _exact_occupancy = jax.jit(TabularMDP.occupancy)
 
 def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent state"]:
     """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
-    num_agents = team.logits.shape[0]
+    num_agents = team.num_agents
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
         # One agent at a time: teams of every size share the compilation.
         return jnp.stack([_exact_occupancy(world, policy) for policy in team.probabilities])

@@ -1,30 +1,59 @@
 """The one place where policies meet environments."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.environments import Environment
+from farflung.environments.continuous import ContinuousWorld
 from farflung.noise import uniforms
-from farflung.policies import TabularSoftmax
+from farflung.policies import Team
 from farflung.tables import runs_on_cpu
 
 
 class Trajectories(NamedTuple):
-    """What a team has lived through: all `horizon` + 1 states, and the actions between them."""
+    """What a team has lived through: all `horizon` + 1 states, and the actions between them.
 
-    states: Int[Array, "batch agent trajectory times"]
-    actions: Int[Array, "batch agent trajectory time"]
+    Where states are vectors, they are not finite from an episode's early end on.
+    """
+
+    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
+    actions: Int[Array, "batch agent trajectory time"] | Float[Array, "batch agent trajectory time action"]
+    broken: Int[Array, "batch agent trajectory"] | None = None
+    """Where states are vectors: the step after which the world gave a state that is not finite; 0 if none did."""
 
 
-def play(
-    key: PRNGKeyArray, team: TabularSoftmax, environment: Environment, batch_size: int, num_trajectories: int
-) -> Trajectories:
+class Faults(NamedTuple):
+    """How often a world gave a state that is not finite, and when it first did."""
+
+    number: Int[Array, ""]
+    first_update: Int[Array, ""]
+    first_step: Int[Array, ""]
+
+    def after(self, update: Int[Array, ""], broken: Int[Array, "batch agent trajectory"]) -> "Faults":
+        """With those of one more update."""
+        found = jnp.sum(broken > 0, dtype=jnp.int32)
+        step = jnp.min(jnp.where(broken > 0, broken, jnp.iinfo(jnp.int32).max))
+        is_first = (self.number == 0) & (found > 0)
+        return Faults(
+            self.number + found, jnp.where(is_first, update, self.first_update), jnp.where(is_first, step, self.first_step)
+        )
+
+
+def no_faults() -> Faults:
+    return Faults(jnp.int32(0), jnp.int32(0), jnp.int32(0))
+
+
+def acted_in(trajectories: Trajectories) -> Array:
+    """The states in which the actions were chosen: all but the last."""
+    return trajectories.states[:, :, :, :-1]
+
+
+def play(key: PRNGKeyArray, team: Team, environment: Environment, batch_size: int, num_trajectories: int) -> Trajectories:
     """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
-    num_agents = team.logits.shape[0]
-    copies = (batch_size, num_agents, num_trajectories)
+    copies = (batch_size, team.num_agents, num_trajectories)
     num_reset, num_act = environment.num_reset_uniforms, team.num_uniforms
     num_step = num_act + environment.num_step_uniforms
     num_steps = num_step * environment.horizon
@@ -32,25 +61,53 @@ def play(
     step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
     reset_noise = noise[num_steps:]
 
-    def play_one(
-        policy: TabularSoftmax, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]
-    ) -> tuple[Int[Array, " times"], Int[Array, " time"]]:
+    def play_one(policy: Team, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
         act = policy.sampler()
-
-        def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            time, noise = inputs
-            action = act(noise[:num_act], time, state)
-            return environment.step(noise[num_act:], state, action), (state, action)
-
-        first = environment.reset(reset_noise)
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
-        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
-        return jnp.append(states, last), actions
+        if isinstance(environment, ContinuousWorld):
+            return _continuous_episode(environment, policy, act, reset_noise, (times, step_noise.T))
+        return _episode(environment, policy, act, reset_noise, (times, step_noise.T))
 
     play_trajectories = jax.vmap(play_one, (None, -1, -1))
-    play_agents = jax.vmap(play_trajectories, (0, -2, -2))
+    play_agents = jax.vmap(play_trajectories, (team.axes, -2, -2))
     play_batch = jax.vmap(play_agents, (None, -3, -3))
-    return Trajectories(*play_batch(team, reset_noise, step_noise))
+    return play_batch(team, reset_noise, step_noise)
+
+
+def _episode(environment: Environment, policy: Team, act: Any, reset_noise: Array, inputs: tuple[Array, Array]) -> Trajectories:
+    num_act = policy.num_uniforms
+
+    def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        time, noise = inputs
+        action = act(noise[:num_act], time, state)
+        return environment.step(noise[num_act:], state, action), (state, action)
+
+    last, (states, actions) = jax.lax.scan(step, environment.reset(reset_noise), inputs, unroll=_unrolled_steps())
+    return Trajectories(jnp.append(states, last), actions)
+
+
+def _continuous_episode(
+    world: ContinuousWorld, policy: Team, act: Any, reset_noise: Array, inputs: tuple[Array, Array]
+) -> Trajectories:
+    """An episode that stops where the world says so, or where it breaks: what is recorded from then on is not a number."""
+    num_act = policy.num_uniforms
+
+    def step(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> tuple[Any, tuple[Array, Array, Array]]:
+        state, seen, is_over = carry
+        time, noise = inputs
+        action = act(noise[:num_act], time, seen)
+        following = world.step(noise[num_act:], state, policy.executed(action))
+        observed = world.observe(following)
+        is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed))
+        goes_on = ~(is_over | is_broken)
+        kept = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), following, state)
+        seen = jnp.where(goes_on, observed, jnp.nan)
+        return (kept, seen, ~goes_on | world.is_over(kept)), (seen, action, jnp.where(is_broken, time + 1, 0))
+
+    first = world.reset(reset_noise)
+    begin = (first, world.observe(first), world.is_over(first))
+    _, (states, actions, broken) = jax.lax.scan(step, begin, inputs)
+    return Trajectories(jnp.concatenate([begin[1][None], states]), actions, jnp.max(broken))
 
 
 def _unrolled_steps() -> int:

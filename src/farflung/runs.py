@@ -84,7 +84,7 @@ def steps_per_update(config: Explore, world: World) -> int:
 def final_values(updates: Int[np.ndarray, " record"], metrics: Metrics) -> dict[str, Float[np.ndarray, " seed"]]:
     """Each metric of each seed, averaged over the last 1% of the updates."""
     is_last = updates >= last_percent(int(updates[-1]))
-    return {name: values[:, is_last].mean(axis=1, dtype=np.float64) for name, values in metrics._asdict().items()}
+    return {name: np.asarray(values)[:, is_last].mean(axis=1, dtype=np.float64) for name, values in metrics.columns.items()}
 
 
 def typical_seed(run: Run) -> int:
@@ -216,9 +216,9 @@ def _world_of(arrays: dict[str, np.ndarray]) -> World:
 def _write_metrics(run: Run, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["seed", "update", "steps", *Metrics._fields])
+        writer.writerow(["seed", "update", "steps", *run.metrics.columns])
         for row, seed in enumerate(run.config.seeds):
-            columns = [values[row].tolist() for values in run.metrics]
+            columns = [values[row].tolist() for values in run.metrics.columns.values()]
             writer.writerows(
                 [seed, update, steps, *values]
                 for update, steps, *values in zip(run.updates.tolist(), run.steps.tolist(), *columns, strict=True)
@@ -228,12 +228,13 @@ def _write_metrics(run: Run, path: Path) -> None:
 def _read_metrics(path: Path, seeds: tuple[int, ...]) -> tuple[Int[np.ndarray, " record"], Metrics]:
     lines = path.read_text(encoding="utf-8").splitlines()
     expected = ["seed", "update", "steps", *Metrics._fields]
-    if not lines or lines[0].split(",") != expected:
+    names = lines[0].split(",") if lines else []
+    if names not in (expected, expected[:-1]):  # the last is of worlds whose states are vectors
         raise ValueError(f"{path.name} has other columns than {', '.join(expected)}")
     table = np.loadtxt(io.StringIO("\n".join(lines[1:])), delimiter=",", ndmin=2)
-    if table.shape[1] != len(expected) or len(table) % len(seeds):
+    if table.shape[1] != len(names) or len(table) % len(seeds):
         raise ValueError(f"{path.name} is not complete")
-    by_seed = table.reshape(len(seeds), -1, len(expected))
+    by_seed = table.reshape(len(seeds), -1, len(names))
     return by_seed[0, :, 1].astype(np.int64), Metrics(*np.moveaxis(by_seed[..., 3:], -1, 0).astype(np.float32))
 
 

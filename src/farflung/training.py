@@ -14,10 +14,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt
 
 from farflung.checks import whole_number, whole_seeds
-from farflung.environments import Outline, TabularMDP
-from farflung.metrics import Metrics, measure
-from farflung.policies import TabularSoftmax
-from farflung.rollout import Trajectories
+from farflung.environments import Environment, TabularMDP
+from farflung.environments.continuous import ContinuousWorld
+from farflung.metrics import Metrics, measure, measure_continuous
+from farflung.policies import Team
+from farflung.rollout import Faults, Trajectories
 
 _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
@@ -31,9 +32,9 @@ class Algorithm(Protocol):
     Settings that are numbers or arrays with one for each seed are leaves: they can change without compiling anew.
     """
 
-    def init(self, key: PRNGKeyArray, environment: Outline) -> Any: ...
-    def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: Any) -> Trajectories: ...
-    def learn(self, environment: Outline, state: Any, trajectories: Trajectories) -> Any: ...
+    def init(self, key: PRNGKeyArray, environment: Any) -> Any: ...
+    def sample(self, key: PRNGKeyArray, environment: Environment, state: Any) -> Trajectories: ...
+    def learn(self, environment: Any, state: Any, trajectories: Trajectories) -> Any: ...
 
 
 class Counted(NamedTuple):
@@ -55,20 +56,22 @@ class Progress(NamedTuple):
     """The updates that were recorded."""
     metrics: Metrics
     """NumPy arrays [seed, record]."""
-    padded_team: TabularSoftmax
+    padded_team: Team
     num_seeds: int
     counted: Counted | None = None
     """For worlds that are stepped on the host."""
+    faults: Faults | None = None
+    """For worlds whose states are vectors, of each seed."""
 
     @property
-    def team(self) -> TabularSoftmax:
+    def team(self) -> Team:
         """With leading seed and agent axes."""
         return jax.tree.map(lambda leaf: leaf[: self.num_seeds], self.padded_team)
 
 
 def train(
     algorithm: Algorithm,
-    environment: TabularMDP | Sequence[TabularMDP],
+    environment: TabularMDP | ContinuousWorld | Sequence[TabularMDP],
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
@@ -93,7 +96,7 @@ def train(
     def spread(values: np.ndarray) -> Array:
         return jax.device_put(values[rows], NamedSharding(mesh, PartitionSpec("seed")))
 
-    if isinstance(environment, TabularMDP):
+    if isinstance(environment, Environment):
         environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
     else:
         environment = jax.tree.map(spread, _stacked(environment, len(seeds)))
@@ -102,11 +105,12 @@ def train(
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
-    pending: tuple[int, Int[np.ndarray, " record"], TabularSoftmax, Metrics] | None = None
+    pending: tuple[int, Int[np.ndarray, " record"], Any, Metrics] | None = None
 
-    def progress(update: int, recorded: Int[np.ndarray, " record"], team: TabularSoftmax, metrics: Metrics) -> Progress:
+    def progress(update: int, recorded: Int[np.ndarray, " record"], state: Any, metrics: Metrics) -> Progress:
         on_host = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds), : len(recorded)], metrics)
-        return Progress(update, recorded, on_host, team, len(seeds))
+        faults = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds)], getattr(state, "faults", None))
+        return Progress(update, recorded, on_host, state.team, len(seeds), faults=faults)
 
     while update < num_updates:
         started = time.perf_counter()
@@ -123,7 +127,7 @@ def train(
         # What came before is waited for and handed out while the devices work on this chunk.
         if pending is not None:
             yield progress(*pending)
-        pending, update = (end, recorded, state.team, metrics), end
+        pending, update = (end, recorded, state, metrics), end
         if updates_per_chunk == 0:
             jax.block_until_ready(metrics)
         is_short = time.perf_counter() - started < _SECONDS_PER_CHUNK
@@ -158,9 +162,24 @@ def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *worlds)
 
 
-def _axis(environment: TabularMDP) -> int | None:
+def _axis(environment: Environment) -> int | None:
     """The seeds' axis as `vmap` takes it: None where they share a world."""
-    return 0 if environment.successors.ndim == 4 else None
+    return 0 if isinstance(environment, TabularMDP) and environment.successors.ndim == 4 else None
+
+
+def _for_each_seed(function: Any, environment: Environment) -> Any:
+    """The function of a world, and of what each seed has of its own, for all seeds."""
+    if isinstance(environment, TabularMDP):
+        return lambda *own: jax.vmap(function, (_axis(environment), *[0] * len(own)))(environment, *own)
+    # One after the other: the last bits of a network's sums would depend on how many are computed side by side.
+    return lambda *own: jax.lax.map(lambda each: function(environment, *each), own)
+
+
+def _measured(environment: Environment, team: Any, trajectories: Trajectories) -> Metrics:
+    if isinstance(environment, ContinuousWorld):
+        return measure_continuous(team, trajectories, environment.projection, environment.num_cells)
+    assert isinstance(environment, TabularMDP)
+    return measure(team, trajectories, environment.num_states)
 
 
 def _compiled(function: Any, *arguments: Any) -> Any:
@@ -178,13 +197,13 @@ def _compiled(function: Any, *arguments: Any) -> Any:
 # It runs once: compiling it less thoroughly takes half the time.
 @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
 def _begin(
-    mesh: Mesh, environment: TabularMDP, algorithm: Algorithm, seeds: UInt[Array, " seed"]
+    mesh: Mesh, environment: Environment, algorithm: Algorithm, seeds: UInt[Array, " seed"]
 ) -> tuple[Key[Array, " seed"], Any]:
-    def begin(environment: TabularMDP, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
+    def begin(environment: Environment, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-        init = jax.vmap(lambda environment, algorithm, key: algorithm.init(key, environment), (_axis(environment), 0, 0))
-        return train_keys, init(environment, algorithm, init_keys)
+        init = _for_each_seed(lambda environment, algorithm, key: algorithm.init(key, environment), environment)
+        return train_keys, init(algorithm, init_keys)
 
     return _over_seeds(begin, mesh, (_axis(environment), 0, 0))(environment, algorithm, seeds)
 
@@ -192,7 +211,7 @@ def _begin(
 @partial(jax.jit, static_argnums=0)
 def _advance(
     mesh: Mesh,
-    environment: TabularMDP,
+    environment: Environment,
     algorithm: Algorithm,
     keys: Key[Array, " seed"],
     state: Any,
@@ -208,7 +227,7 @@ def _advance(
     """
 
     def advance(
-        environment: TabularMDP,
+        environment: Environment,
         first: Array,
         last: Array,
         recorded: Array,
@@ -218,15 +237,16 @@ def _advance(
         state: Any,
     ) -> tuple[Any, Metrics]:
         def update(index: Array, state: Any) -> Any:
-            def learn_one(environment: TabularMDP, algorithm: Algorithm, state: Any, trajectories: Trajectories) -> Any:
-                return algorithm.learn(environment, state, trajectories)
+            def update_one(environment: Environment, algorithm: Algorithm, key: Array, state: Any) -> Any:
+                return algorithm.learn(environment, state, _sample(environment, algorithm, key, index, state))
 
-            batch = _sample(environment, algorithm, keys, index, state)
-            return jax.vmap(learn_one, (_axis(environment), 0, 0, 0))(environment, algorithm, state, batch)
+            return _for_each_seed(update_one, environment)(algorithm, keys, state)
 
         def measured(index: Array, state: Any) -> Metrics:
-            batch = _sample(environment, algorithm, keys, index, state)
-            return jax.vmap(measure, (0, 0, None))(state.team, batch, environment.num_states)
+            def measure_one(environment: Environment, algorithm: Algorithm, key: Array, state: Any) -> Metrics:
+                return _measured(environment, state.team, _sample(environment, algorithm, key, index, state))
+
+            return _for_each_seed(measure_one, environment)(algorithm, keys, state)
 
         def record(row: Array, carry: tuple[Array, Any, Metrics]) -> tuple[Array, Any, Metrics]:
             done, state, table = carry
@@ -235,7 +255,8 @@ def _advance(
             table = jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, state))
             return index, state, table
 
-        table = Metrics(*[jnp.zeros((len(keys), _RECORDS_PER_CHUNK + 1))] * len(Metrics._fields))
+        columns = jax.eval_shape(measured, first, state)
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), _RECORDS_PER_CHUNK + 1)), columns)
         # One round for each record, and one more that runs what is left; what that round measures is ignored.
         _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
         return state, table
@@ -247,12 +268,9 @@ def _advance(
 # Compiled as a part of what calls it, but traced only once for both callers.
 @jax.jit
 def _sample(
-    environment: TabularMDP, algorithm: Algorithm, keys: Key[Array, " seed"], index: Int[Array, ""], state: Any
+    environment: Environment, algorithm: Algorithm, key: PRNGKeyArray, index: Int[Array, ""], state: Any
 ) -> Trajectories:
-    def sample_one(environment: TabularMDP, algorithm: Algorithm, key: PRNGKeyArray, state: Any) -> Trajectories:
-        return algorithm.sample(jr.fold_in(key, index), environment, state)
-
-    return jax.vmap(sample_one, (_axis(environment), 0, 0, 0))(environment, algorithm, keys, state)
+    return algorithm.sample(jr.fold_in(key, index), environment, state)
 
 
 def _over_seeds(function: Any, mesh: Mesh, axes: Sequence[int | None]) -> Any:

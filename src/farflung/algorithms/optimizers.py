@@ -1,4 +1,4 @@
-"""Steps uphill for teams of softmax tables, as optax transformations that are chained."""
+"""Steps uphill for teams, as optax transformations that are chained."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from farflung.policies import TabularSoftmax
+from farflung.policies import TabularSoftmax, Team
 from farflung.tables import exact_sum, log_softmax, ordered_sum
 
 _DAMPING = 0.03
@@ -21,7 +21,7 @@ Visits = Float[Array, "agent *time state"]
 
 
 def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:
-    """A way to turn gradients of a team's logits into steps; its `update` takes the `visits` as well.
+    """A way to turn gradients of a team's parameters into steps; for tables its `update` takes the `visits` as well.
 
     `natural` divides by the Fisher information, which makes steps independent of how often a state is visited; `trust-region`
     goes as far in that direction as changes the policies by a KL divergence of `learning_rate`.
@@ -55,15 +55,18 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     What is right at any time is so learnt from what happened at all times.
     """
 
-    def parts(tables: TabularSoftmax) -> Any:
-        if not tables.is_time_dependent:
+    def has_times(team: Team) -> bool:
+        return isinstance(team, TabularSoftmax) and team.is_time_dependent
+
+    def parts(tables: Any) -> Any:
+        if not has_times(tables):
             return tables
         own = jax.lax.optimization_barrier(tables.logits)  # both need it: computed once
         return {"own": own, "shared": exact_sum(own, axis=-3)}
 
     def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         steps, state = inner.update(parts(gradient), state)
-        if gradient.is_time_dependent:
+        if has_times(gradient):
             together = _OWN_SHARE * steps["own"] + jnp.expand_dims(steps["shared"], -3)
             steps = dataclasses.replace(gradient, logits=together)
         return steps, state

@@ -1,7 +1,7 @@
 """Policy gradient for parallel state entropy: Algorithm 1 of the paper."""
 
-import dataclasses
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,17 +11,19 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from farflung.algorithms.optimizers import optimizer
 from farflung.checks import check_learning, check_name, whole_number
-from farflung.config import OPTIMIZERS
+from farflung.config import NEURAL_OPTIMIZERS, OPTIMIZERS
 from farflung.credit import CREDITS, independent, recombined
-from farflung.environments import Outline, TabularMDP
-from farflung.policies import TabularSoftmax, softmax_team
-from farflung.rollout import Trajectories, play
+from farflung.environments import Environment
+from farflung.policies import Networks, TabularSoftmax, Team, log_probabilities, neural_team, softmax_team
+from farflung.rollout import Faults, Trajectories, acted_in, no_faults, play
 
 
 class PGPSEState(NamedTuple):
-    team: TabularSoftmax
+    team: Team
     optimizer_state: optax.OptState
     num_updates: Int[Array, ""]
+    faults: Faults | None = None
+    """What went wrong in worlds whose states are vectors."""
 
 
 class PGPSE(eqx.Module):
@@ -45,8 +47,11 @@ class PGPSE(eqx.Module):
     is_independent: bool = eqx.field(static=True, default=False)
     """Whether each agent is trained for its own entropy alone."""
     is_time_dependent: bool = eqx.field(static=True, default=False)
+    """Whether a table of logits has a part for each time."""
+    networks: Networks | None = eqx.field(static=True, default=None)
+    """The policies of agents in a world whose states are vectors; else they are tables."""
     init_scale: Float[ArrayLike, "*seed"] = 1.0
-    """The first logits are drawn uniformly from (-init_scale, init_scale)."""
+    """The first logits are drawn uniformly from (-init_scale, init_scale); for networks a factor on the heads' weights."""
     entropy_bonus: Float[ArrayLike, "*seed"] | None = None
     """Weight of the mean entropy of the policies themselves, against early determinism."""
     bonus_decay: Float[ArrayLike, "*seed"] = 1.0
@@ -62,16 +67,21 @@ class PGPSE(eqx.Module):
         check_learning(self)
         check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_name("credit", self.credit, tuple(CREDITS))
+        if self.networks is not None and self.optimizer not in NEURAL_OPTIMIZERS:
+            raise ValueError(f"{self.optimizer} steps are for tables: networks learn with {' or '.join(NEURAL_OPTIMIZERS)}")
 
-    def init(self, key: PRNGKeyArray, environment: Outline) -> PGPSEState:
+    def init(self, key: PRNGKeyArray, environment: Any) -> PGPSEState:
+        if self.networks is not None:
+            networks = neural_team(key, environment, self.num_agents, self.networks, scale=self.init_scale)
+            return PGPSEState(networks, self._optimizer().init(networks), jnp.int32(0), no_faults())
         team = softmax_team(key, environment, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
-    def sample(self, key: PRNGKeyArray, environment: TabularMDP, state: PGPSEState) -> Trajectories:
+    def sample(self, key: PRNGKeyArray, environment: Environment, state: PGPSEState) -> Trajectories:
         """The batch of trajectories that an update learns from."""
         return play(key, state.team, environment, self.batch_size, self.num_trajectories)
 
-    def learn(self, environment: Outline, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
+    def learn(self, environment: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
         """A step of the optimiser uphill, or several with the same batch."""
         weights = self.weights(environment, trajectories.states)
 
@@ -82,15 +92,19 @@ class PGPSE(eqx.Module):
             return self._step(latest, trajectories, reweighted)
 
         latest = step(0, state) if self.steps_per_batch == 1 else jax.lax.fori_loop(0, self.steps_per_batch, step, state)
-        return latest._replace(num_updates=state.num_updates + 1)
+        faults = (
+            None
+            if state.faults is None or trajectories.broken is None
+            else state.faults.after(state.num_updates + 1, trajectories.broken)
+        )
+        return latest._replace(num_updates=state.num_updates + 1, faults=faults)
 
-    def gradient(self, environment: Outline, team: TabularSoftmax, trajectories: Trajectories) -> TabularSoftmax:
+    def gradient(self, environment: Any, team: Any, trajectories: Trajectories) -> Any:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
-        return _score(team, trajectories, self.weights(environment, trajectories.states))
+        weights = self.weights(environment, trajectories.states)
+        return team.gradient(acted_in(trajectories), trajectories.actions, weights)
 
-    def weights(
-        self, environment: Outline, states: Int[Array, "batch agent trajectory times"]
-    ) -> Float[Array, "batch agent #trajectory #time"]:
+    def weights(self, environment: Any, states: Array) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size."""
         credit = CREDITS[self.credit]
         if self.is_independent:
@@ -102,28 +116,22 @@ class PGPSE(eqx.Module):
         return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
 
     def _step(self, state: PGPSEState, trajectories: Trajectories, weights: Float[Array, "batch agent #k #t"]) -> PGPSEState:
-        gradient = _score(state.team, trajectories, weights)
-        visits = jax.vmap(TabularSoftmax.visits, (0, 1))(state.team, trajectories.states[..., :-1]) / self.batch_size
+        team, acted = state.team, acted_in(trajectories)
+        bonus = None
         if self.entropy_bonus is not None:
-            num_actions = trajectories.actions[0].size
-            bonus = jnp.asarray(self.entropy_bonus) * jnp.asarray(self.bonus_decay) ** state.num_updates / num_actions
-            own = bonus * visits[..., None] * state.team.entropy_score()
-            gradient = dataclasses.replace(gradient, logits=gradient.logits + own)
-        descent = jax.tree.map(jnp.negative, gradient)
-        steps, optimizer_state = self._optimizer().update(descent, state.optimizer_state, state.team, visits=visits)
-        return PGPSEState(optax.apply_updates(state.team, steps), optimizer_state, state.num_updates)
+            decayed = jnp.asarray(self.entropy_bonus) * jnp.asarray(self.bonus_decay) ** state.num_updates
+            bonus = decayed / math.prod(acted.shape[:4])
+        descent = jax.tree.map(jnp.negative, team.gradient(acted, trajectories.actions, weights, bonus))
+        visits = team.visits_by_agent(acted) / self.batch_size if isinstance(team, TabularSoftmax) else None
+        steps, optimizer_state = self._optimizer().update(descent, state.optimizer_state, team, visits=visits)
+        return state._replace(team=optax.apply_updates(team, steps), optimizer_state=optimizer_state)
 
     def _reweighted(
-        self,
-        weights: Float[Array, "batch agent #trajectory #time"],
-        old: TabularSoftmax,
-        new: TabularSoftmax,
-        trajectories: Trajectories,
+        self, weights: Float[Array, "batch agent #trajectory #time"], old: Team, new: Team, trajectories: Trajectories
     ) -> Float[Array, "batch agent trajectory time"]:
         """Importance weights for actions that the old team took; none for those that are already far more, or less, likely."""
-        log_probability = jax.vmap(TabularSoftmax.log_probability, (0, 1, 1), out_axes=1)
-        acted, actions = trajectories.states[..., :-1], trajectories.actions
-        ratio = jnp.exp(log_probability(new, acted, actions) - log_probability(old, acted, actions))
+        acted, actions = acted_in(trajectories), trajectories.actions
+        ratio = jnp.exp(log_probabilities(new, acted, actions) - log_probabilities(old, acted, actions))
         is_far = jnp.where(weights > 0, ratio > 1 + self.clip, ratio < 1 - self.clip)
         return jnp.where(is_far, 0.0, weights * ratio)
 
@@ -132,10 +140,3 @@ class PGPSE(eqx.Module):
             return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
 
         return optimizer(self.optimizer, learning_rate)
-
-
-def _score(
-    team: TabularSoftmax, trajectories: Trajectories, weights: Float[Array, "batch agent #trajectory #time"]
-) -> TabularSoftmax:
-    states, actions = trajectories
-    return jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(team, states[..., :-1], actions, weights)

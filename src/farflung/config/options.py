@@ -23,6 +23,7 @@ METRICS = (
 )
 """What runs can be compared by: what is recorded of them, and how near the best possible they came."""
 OPTIMIZERS = ("sgd", "adam", "natural", "trust-region")
+NEURAL_OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}

@@ -74,7 +74,7 @@ def play_parts(world: TabularMDP, team: TabularSoftmax, episodes: int, random_se
     """
     left = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
-    num_agents = team.logits.shape[0]
+    num_agents = team.num_agents
     num_rounds = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon))
     num_parts = -(-left // (num_rounds * num_agents))
     devices = jax.local_devices()
@@ -101,7 +101,7 @@ def _play(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, part: Arra
 def _as_dataset(
     trajectories: Trajectories, *, world: TabularMDP, source: Source, num_agents: int, num_episodes: int
 ) -> Dataset:
-    states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[:num_episodes] for array in trajectories)
+    states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[:num_episodes] for array in trajectories[:2])
     assert source.world is not None
     labels = np.asarray(source.world.labels)
     is_numbered = np.array_equal(labels, np.arange(len(labels)))

@@ -27,7 +27,7 @@ def play_hosted(
     if not world.index.is_complete:
         played = iter(list(played))
     source, first_observation = _source(world, metadata)
-    first, num_agents = 0, team.logits.shape[0]
+    first, num_agents = 0, team.num_agents
     for part in played:
         agents = (first + np.arange(len(part.states), dtype=np.int32)) % num_agents
         first += len(agents)
@@ -46,7 +46,7 @@ def play_hosted(
 
 
 def _played(world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed: int) -> Iterator[Episodes]:
-    left, num_agents = whole_number("episodes", episodes), team.logits.shape[0]
+    left, num_agents = whole_number("episodes", episodes), team.num_agents
     per_part = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     probabilities = np.asarray(team.probabilities)
     if not team.is_time_dependent:

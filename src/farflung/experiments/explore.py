@@ -85,7 +85,7 @@ def explore(
                 followers.add(notebook.LiveCurve(highest))
             (run,) = finish(begin([config], [environment]), on_progress, followers.log)
         with files.uninterrupted():
-            baseline = {name: float(value) for name, value in _of_random_actions(config, environment)._asdict().items()}
+            baseline = {name: float(value) for name, value in _of_random_actions(config, environment).columns.items()}
             percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
             further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
             run = dataclasses.replace(run, summary={**run.summary, **further})

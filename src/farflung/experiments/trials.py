@@ -149,11 +149,11 @@ def finish(
         raise KeyboardInterrupt
     seconds = time.perf_counter() - began
     recorded = np.concatenate(updates)
-    table = Metrics(*(np.concatenate(column, axis=1) for column in zip(*metrics, strict=True)))
+    table = Metrics.joined(metrics)
     finished = []
     for number, (config, world) in enumerate(zip(trials.configs, trials.worlds, strict=True)):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
-        own = Metrics(*(column[rows] for column in table))
+        own = jax.tree.map(lambda column, rows=rows: column[rows], table)
         if isinstance(world, HostedWorld):  # only now is it known how many states there are
             world = world.as_it_is()
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))

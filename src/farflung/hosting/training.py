@@ -70,9 +70,8 @@ def train_hosted(
     num_steps, visits = 0, np.zeros((len(seeds), algorithm.num_agents, world.num_states))
 
     def progress(update: int) -> Progress:
-        nothing = np.zeros((len(seeds), 0), np.float32)
-        columns = zip(*metrics, strict=True) if metrics else [()] * len(Metrics._fields)
-        table = Metrics(*(np.column_stack([nothing, *column]) for column in columns))
+        nothing = Metrics(*[np.zeros((len(seeds), 0), np.float32)] * 7)
+        table = Metrics.joined([nothing, *(jax.tree.map(lambda column: np.asarray(column)[:, None], part) for part in metrics)])
         table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))  # of those met by now
         counted = Counted(np.array(steps, np.int64), visits, num_steps)
         team = jax.tree.map(lambda leaf: leaf[..., : world.num_states, :], state.team)
@@ -117,7 +116,7 @@ def measure_random(world: HostedWorld, num_agents: int, batch_size: int, num_tra
         episodes = _play(pool, world, jr.key(0, impl="threefry2x32")[None], 0, uniform(_tables(world)), shape)
     tables = _tables(world)  # with the states that were met
     batch = _trajectories(episodes, tables, shape)
-    return Metrics(*(np.asarray(values[0]) for values in _measure(tables, uniform(tables), batch)))
+    return jax.tree.map(lambda values: np.asarray(values[0]), _measure(tables, uniform(tables), batch))
 
 
 def _compile(tables: Tables, algorithm: Algorithm, keys: Key[Array, " seed"], state: Any, batch: Trajectories) -> None:

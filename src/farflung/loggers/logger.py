@@ -84,9 +84,10 @@ class Together:
     def _records(
         self, updates: Int[np.ndarray, " record"], steps: Int[np.ndarray, " record"], metrics: Metrics
     ) -> list[Record]:
-        table = np.stack(metrics, axis=-1).tolist()  # [seed, record, metric]
+        columns = metrics.columns
+        table = np.stack([np.asarray(values) for values in columns.values()], axis=-1).tolist()  # [seed, record, metric]
         return [
-            Record(seed, update, num_steps, dict(zip(metrics._fields, table[row][column], strict=True)))
+            Record(seed, update, num_steps, dict(zip(columns, table[row][column], strict=True)))
             for column, (update, num_steps) in enumerate(zip(updates.tolist(), steps.tolist(), strict=True))
             for row, seed in enumerate(self._config.seeds)
         ]

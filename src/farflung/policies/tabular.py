@@ -1,4 +1,4 @@
-"""Policies of one agent; a team is the same pytree with a leading agent axis."""
+"""Tables of logits as the policies of agents in worlds with finitely many states."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,6 +21,13 @@ class TabularSoftmax(eqx.Module):
     is_time_dependent: bool = eqx.field(static=True, default=False)
 
     num_uniforms = 1
+    axes = 0
+    """The agents' axis of each leaf of a team, as `vmap` takes it."""
+
+    @property
+    def num_agents(self) -> int:
+        """Of a team."""
+        return self.logits.shape[-4 if self.is_time_dependent else -3]
 
     @property
     def num_actions(self) -> int:
@@ -39,6 +46,10 @@ class TabularSoftmax(eqx.Module):
 
         return sample
 
+    def executed(self, actions: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
+        """What the world is told: the choice as it is."""
+        return actions
+
     def score(
         self,
         states: Int[Array, "*batch time"],
@@ -54,6 +65,10 @@ class TabularSoftmax(eqx.Module):
         """How often each row of the table was used to act."""
         rows = self.logits.shape[:-1]
         return count_by_index(self._row(_times(states), states), int(np.prod(rows))).reshape(rows)
+
+    def visits_by_agent(self, states: Int[Array, "batch agent trajectory time"]) -> Int[Array, "agent *axes state"]:
+        """Of a team: how often each agent used each row of its table."""
+        return jax.vmap(TabularSoftmax.visits, (0, 1))(self, states)
 
     def log_probability(
         self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
@@ -72,6 +87,20 @@ class TabularSoftmax(eqx.Module):
         log_probabilities = log_softmax(self.logits)
         probabilities = jnp.exp(log_probabilities)
         return -probabilities * (log_probabilities - ordered_sum(probabilities * log_probabilities)[..., None])
+
+    def gradient(
+        self,
+        states: Int[Array, "batch agent trajectory time"],
+        actions: Int[Array, "batch agent trajectory time"],
+        weights: Float[Array, "batch agent #trajectory #time"],
+        bonus: Float[ArrayLike, ""] | None = None,
+    ) -> "TabularSoftmax":
+        r"""Of a team: the gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies."""
+        by_agent = jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(self, states, actions, weights)
+        if bonus is None:
+            return by_agent
+        own = jnp.asarray(bonus) * self.visits_by_agent(states)[..., None] * self.entropy_score()
+        return dataclasses.replace(by_agent, logits=by_agent.logits + own)
 
     def _row(self, time: Int[Array, "*batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         return time * self.logits.shape[-2] + state if self.is_time_dependent else state

@@ -1,0 +1,227 @@
+"""Neural policies for worlds whose states are vectors; a team of them is one pytree."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+
+from farflung.entropy import Entropy
+from farflung.environments.continuous import Bounds, Choices
+from farflung.tables import log_softmax
+
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
+_NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
+_LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
+_HALF_STEP = 2.0**-25  # uniform numbers lie between their steps, so that none is 0
+
+
+@runtime_checkable
+class Outlook(Protocol):
+    """What it takes to learn from trajectories in a world whose states are vectors, whoever has played them."""
+
+    @property
+    def actions(self) -> Choices | Bounds: ...
+    @property
+    def observation_center(self) -> tuple[float, ...]: ...
+    @property
+    def observation_scale(self) -> tuple[float, ...]: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def entropy(self) -> Entropy: ...
+
+
+class NeuralPolicy(eqx.Module):
+    """A multilayer perceptron that sees an observation and draws an action: one of a few, or a vector.
+
+    A vector is kept as it was drawn from a Gaussian, before it is squashed into its bounds: the density of that is simple, and
+    its ratios and scores are the same. Of a team, the leaves have a leading axis for the agents, except for those of a trunk
+    that all share.
+    """
+
+    trunk: tuple[eqx.nn.Linear, ...]
+    head: eqx.nn.Linear
+    log_std: Float[Array, "*agent action"] | None
+    """The logarithms of the standard deviations, where they are the same in all states."""
+    actions: Choices | Bounds
+    center: tuple[float, ...] = eqx.field(static=True)
+    scale: tuple[float, ...] = eqx.field(static=True)
+    has_shared_trunk: bool = eqx.field(static=True, default=False)
+
+    @property
+    def num_agents(self) -> int:
+        """Of a team."""
+        assert self.head.bias is not None
+        return self.head.bias.shape[-2]
+
+    @property
+    def num_uniforms(self) -> int:
+        return 1 if isinstance(self.actions, Choices) else self.actions.size
+
+    @property
+    def axes(self) -> "NeuralPolicy":
+        """The agents' axis of each leaf, as `vmap` takes it."""
+        axes = jax.tree.map(lambda _: 0, self)
+        if not self.has_shared_trunk:
+            return axes
+        return eqx.tree_at(lambda team: team.trunk, axes, jax.tree.map(lambda _: None, self.trunk))
+
+    def sampler(self) -> Callable[[Array, Array, Array], Array]:
+        """A function of noise, time and observation that draws an action."""
+
+        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
+            outputs = self._outputs(observation)
+            if isinstance(self.actions, Choices):
+                thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
+                return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
+            mean, log_std = self._gaussian(outputs)
+            return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(noise + _HALF_STEP)
+
+        return sample
+
+    def executed(self, actions: Array) -> Array:
+        """What the world is told: a choice as it is, a vector squashed into its bounds."""
+        if isinstance(self.actions, Choices):
+            return actions
+        is_bounded, low, high = self._box()
+        squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
+        return jnp.where(is_bounded, squashed, jnp.clip(actions, _single(self.actions.low), _single(self.actions.high)))
+
+    def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
+        """The logarithm of the probability of what was chosen, or of the density of what was drawn before squashing."""
+        outputs = self._outputs(states)
+        if isinstance(self.actions, Choices):
+            chosen = jnp.take_along_axis(log_softmax(outputs), actions[..., None], axis=-1)
+            return jnp.squeeze(chosen, -1)
+        mean, log_std = self._gaussian(outputs)
+        deviation = (actions - mean) * jnp.exp(-log_std)
+        return -0.5 * jnp.sum(deviation**2 + 2 * log_std + math.log(2 * math.pi), axis=-1)
+
+    def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
+        """The entropy of the actions that the world is told, in nats; that of squashed vectors by quadrature."""
+        outputs = self._outputs(states)
+        if isinstance(self.actions, Choices):
+            log_probabilities = log_softmax(outputs)
+            return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+        mean, log_std = self._gaussian(outputs)
+        is_bounded, low, high = self._box()
+        nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _NODES.astype(np.float32)
+        log_slopes = 2 * (math.log(2) - nodes - jax.nn.softplus(-2 * nodes))  # of tanh
+        squeezed = np.log((high - low) / 2) + jnp.sum(log_slopes * _NODE_SHARES.astype(np.float32), axis=-1)
+        own = log_std + 0.5 * math.log(2 * math.pi * math.e)
+        return jnp.sum(own + jnp.where(is_bounded, squeezed, 0.0), axis=-1)
+
+    def gradient(
+        self,
+        states: Float[Array, "batch agent trajectory time observation"],
+        actions: Array,
+        weights: Float[Array, "batch agent #trajectory #time"],
+        bonus: Float[ArrayLike, ""] | None = None,
+    ) -> "NeuralPolicy":
+        r"""Of a team: the gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies.
+
+        States that are not finite, after an episode's end, have no part in it.
+        """
+        is_real = jnp.all(jnp.isfinite(states), axis=-1)
+
+        def sought(team: NeuralPolicy) -> Float[Array, ""]:
+            by_agent = jax.vmap(NeuralPolicy.log_probability, (team.axes, 1, 1), out_axes=1)
+            total = jnp.sum(jnp.where(is_real, weights * by_agent(team, states, actions), 0.0))
+            if bonus is None:
+                return total
+            own = jax.vmap(NeuralPolicy.entropy, (team.axes, 1), out_axes=1)(team, states)
+            return total + bonus * jnp.sum(jnp.where(is_real, own, 0.0))
+
+        return eqx.filter_grad(sought)(self)
+
+    def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
+        center, scale = _single(self.center), _single(self.scale)
+        hidden = jnp.where(jnp.isfinite(states), (states - center) / scale, 0.0)
+        with jax.default_matmul_precision("highest"):  # what a GPU would else round to 10 bits is not reproducible
+            for layer in self.trunk:
+                hidden = jnp.tanh(_linear(layer, hidden))
+            return _linear(self.head, hidden)
+
+    def _gaussian(self, outputs: Float[Array, "*batch output"]) -> tuple[Float[Array, "*batch a"], Float[Array, "*batch a"]]:
+        """Means and the logarithms of standard deviations."""
+        if self.log_std is None:
+            mean, log_std = jnp.split(outputs, 2, axis=-1)
+        else:
+            mean, log_std = outputs, jnp.broadcast_to(self.log_std, outputs.shape)
+        return mean, jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD)
+
+    def _box(self) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
+        """Which numbers of an action have two bounds, and these, or -1 and 1."""
+        assert isinstance(self.actions, Bounds)
+        low, high = _single(self.actions.low), _single(self.actions.high)
+        is_bounded = np.isfinite(low) & np.isfinite(high)
+        return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
+
+
+def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
+    assert layer.bias is not None
+    return inputs @ layer.weight.T + layer.bias
+
+
+def _single(values: tuple[float, ...]) -> Float[np.ndarray, " value"]:
+    return np.asarray(values, np.float32)
+
+
+class Networks(NamedTuple):
+    """What a team's networks are like."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """The widths of the trunk's layers."""
+    has_shared_trunk: bool = False
+    """Whether all agents share one, and only the heads are their own: for hundreds of agents."""
+    has_free_std: bool = True
+    """Whether the standard deviations of vectors are parameters, or else functions of the state."""
+    std: float = 0.6
+    """What they start at, before squashing."""
+
+
+def neural_team(
+    key: PRNGKeyArray,
+    world: Outlook,
+    num_agents: int,
+    networks: Networks = Networks(),  # noqa: B008
+    *,
+    scale: Float[ArrayLike, ""] = 0.01,
+) -> NeuralPolicy:
+    """A team of networks with random weights.
+
+    Args:
+        scale: a factor on the first weights of the heads: near zero, an agent acts alike in all states at first.
+    """
+    trunk_key, head_key = jr.split(key)
+    sizes = (len(world.observation_center), *networks.hidden)
+    actions, log_std = world.actions, math.log(networks.std)
+    has_log_std = isinstance(actions, Bounds) and networks.has_free_std
+    num_outputs = actions.num if isinstance(actions, Choices) else actions.size * (1 if networks.has_free_std else 2)
+
+    def trunk(key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
+        keys = jr.split(key, len(networks.hidden))
+        return tuple(eqx.nn.Linear(a, b, key=each) for a, b, each in zip(sizes[:-1], sizes[1:], keys, strict=True))
+
+    def head(key: PRNGKeyArray) -> eqx.nn.Linear:
+        layer = eqx.nn.Linear(sizes[-1], num_outputs, key=key)
+        bias = jnp.zeros(num_outputs)
+        if isinstance(actions, Bounds) and not networks.has_free_std:
+            bias = bias.at[actions.size :].set(log_std)
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
+
+    return NeuralPolicy(
+        trunk=trunk(trunk_key) if networks.has_shared_trunk else eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)),
+        head=eqx.filter_vmap(head)(jr.split(head_key, num_agents)),
+        log_std=jnp.full((num_agents, num_outputs), log_std) if has_log_std else None,
+        actions=actions,
+        center=world.observation_center,
+        scale=world.observation_scale,
+        has_shared_trunk=networks.has_shared_trunk,
+    )
