@@ -1,16 +1,24 @@
 """What worlds have in common whose states are vectors of real numbers."""
 
 import abc
+import json
 import math
+import operator
+from collections.abc import Iterable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from farflung.checks import whole_number
 from farflung.entropy import Entropy, ragged_plug_in
 from farflung.environments.environment import Environment
+from farflung.environments.walls import Rectangle
 from farflung.particles import particles
+
+MOST_CELLS = 10_000_000
 
 
 class Choices(eqx.Module):
@@ -31,10 +39,14 @@ class Bounds(eqx.Module):
 
 
 class Projection(eqx.Module):
-    """Which numbers of an observation the entropy is about, and the grid on which the coverage of their range is counted."""
+    """Which numbers of an observation the entropy is about, and the grid on which the coverage of their range is counted.
+
+    An angle comes round: no jump from one end of its range to the other must part states that are near. So an agent sees its
+    cosine and its sine, between which distances are measured, while the grid and the pictures have the angle itself.
+    """
 
     features: tuple[int, ...] = eqx.field(static=True)
-    """Where in an observation they stand."""
+    """Where in an observation they stand, an angle with its cosine; its sine comes next."""
     names: tuple[str, ...] = eqx.field(static=True)
     """What they are called, with their units."""
     low: tuple[float, ...] = eqx.field(static=True)
@@ -45,6 +57,8 @@ class Projection(eqx.Module):
     """A typical difference in each feature, by which differences are divided before distances are measured."""
     neighbours: int = eqx.field(static=True, default=4)
     """The entropy comes from the distance to that neighbour of each state; with 0, from counts over the grid."""
+    angles: tuple[int, ...] = eqx.field(static=True, default=())
+    """Which of the features are angles, between $-\\pi$ and $\\pi$."""
 
     @property
     def num_cells(self) -> int:
@@ -56,26 +70,38 @@ class Projection(eqx.Module):
         if self.neighbours == 0:
             counts = ragged_plug_in(self.num_cells)
             return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
-        nearest = particles(self.neighbours, scale=self.scale)
-        return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
+        places, scale = self._coordinates
+        if self.angles:
+            nearest = particles(self.neighbours, scale=scale, dimension=len(self.features))
+        else:
+            nearest = particles(self.neighbours, scale=scale)
+        return Entropy(lambda states: nearest.value(states[..., places]), lambda states: nearest.gains(states[..., places]))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
-        return states[..., np.array(self.features)]
+        """The features of each state, angles as such."""
+        features = states[..., np.array(self.features)]
+        for angle in self.angles:
+            cosine, sine = features[..., angle], states[..., self.features[angle] + 1]
+            features = features.at[..., angle].set(jnp.arctan2(sine, cosine))
+        return features
 
     def cells(self, states: Float[Array, "*axes observation"]) -> Int[Array, "*axes"]:
         """The cell of the grid that each state lies in, numbered row by row; after an episode's end `num_cells`."""
-        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        bins = np.array(self.bins, np.float32)
-        features = self.project(states)
         is_real = jnp.all(jnp.isfinite(states), axis=-1)
-        places = jnp.where(is_real[..., None], (features - low) / (high - low) * bins, 0.0)
-        whole = jnp.clip(jnp.floor(places), 0, bins - 1).astype(jnp.int32)
-        strides = np.cumprod((1, *self.bins[:0:-1]))[::-1].astype(np.int32)
-        return jnp.where(is_real, jnp.sum(whole * strides, axis=-1), self.num_cells)
+        features = jnp.where(is_real[..., None], self.project(states), 0.0)
+        cells = jnp.zeros(is_real.shape, jnp.int32)
+        for feature, (low, high, num) in enumerate(zip(self.low, self.high, self.bins, strict=True)):
+            place = jnp.floor((features[..., feature] - low) / (high - low) * num)
+            cells = cells * num + jnp.clip(place, 0, num - 1).astype(jnp.int32)
+        return jnp.where(is_real, cells, self.num_cells)
 
-
-Rectangle = tuple[float, float, float, float]
-"""Where it begins and ends in the first feature, then in the second."""
+    @property
+    def _coordinates(self) -> tuple[np.ndarray, tuple[float, ...]]:
+        """Where the numbers stand between which distances are measured, and the scale of each."""
+        widths = [2 if feature in self.angles else 1 for feature in range(len(self.features))]
+        pairs = zip(self.features, widths, self.scale, strict=True)
+        table = [(place + shift, scale) for place, width, scale in pairs for shift in range(width)]
+        return np.array([place for place, _ in table]), tuple(scale for _, scale in table)
 
 
 class ContinuousWorld(Environment):
@@ -103,6 +129,20 @@ class ContinuousWorld(Environment):
         """Whether an episode ends when it reaches a state, before its `horizon`."""
 
     @property
+    def free_area(self) -> float:
+        """The area, or volume, of all that the features can be, in their units: its logarithm bounds their entropy."""
+        return math.inf
+
+    @property
+    def is_free(self) -> Bool[np.ndarray, " cell"]:
+        """Which cells of the grid can be reached, as far as that is known."""
+        return np.ones(self.projection.num_cells, bool)
+
+    @property
+    def num_free_cells(self) -> int:
+        return int(self.is_free.sum())
+
+    @property
     def observation_size(self) -> int:
         return len(self.observation_center)
 
@@ -114,3 +154,29 @@ class ContinuousWorld(Environment):
     @property
     def entropy(self) -> Entropy:
         return self.projection.entropy
+
+
+def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:
+    """How many cells the grid has along each feature, if that is what was given."""
+    numbers = () if isinstance(bins, str) or not isinstance(bins, Iterable) else tuple(bins)
+    if len(numbers) != num_features:
+        raise ValueError(f"bins has a whole number for each of the {num_features} features, not {bins!r}")
+    numbers = tuple(whole_number("each number of bins", num) for num in numbers)
+    if math.prod(numbers) > MOST_CELLS:
+        raise ValueError(f"bins must make at most {MOST_CELLS:,} cells, not {math.prod(numbers):,}")
+    return numbers
+
+
+def whole_neighbours(neighbours: Any) -> int:
+    """Which neighbour's distance the entropy comes from, or 0, if that is what was given."""
+    try:
+        number = operator.index(neighbours)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(neighbours, bool):
+        raise ValueError(f"neighbours must be a whole number from 0 on, not {neighbours!r}")
+    return number
+
+
+def write_recipe(**options: Any) -> str:
+    return json.dumps(options, separators=(",", ":"))

@@ -1,0 +1,85 @@
+"""Rectangles that a point in a plane cannot enter or cross; one that is no wider than a line is a wall too."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+Rectangle = tuple[float, float, float, float]
+"""Where it begins and ends in the first feature, then in the second."""
+Pair = tuple[float, float]
+
+_ROUNDING = np.float32(1e-6)
+"""By so much walls are thicker, in relation to the coordinates: otherwise a point might slip through the joint of two."""
+
+
+def wall_table(walls: Sequence[Rectangle]) -> Float[np.ndarray, "wall 4"]:
+    return np.array(walls, np.float32).reshape(-1, 4)
+
+
+def is_blocked(
+    walls: Float[Array | np.ndarray, "wall 4"], here: Float[Array | np.ndarray, "2"], there: Float[Array | np.ndarray, "2"]
+) -> Bool[Array | np.ndarray | np.bool, ""]:
+    """Whether the straight way between two points meets a wall, its edge included; for NumPy and JAX alike.
+
+    A line and a rectangle are apart if and only if they are along one of the axes, or across the line.
+    """
+    left, right, bottom, top = walls.T
+    (x0, y0), (x1, y1) = here, there
+    overlaps_x = ((x0 <= right) | (x1 <= right)) & ((x0 >= left) | (x1 >= left))
+    overlaps_y = ((y0 <= top) | (y1 <= top)) & ((y0 >= bottom) | (y1 >= bottom))
+    right_by, up_by = x1 - x0, y1 - y0
+    middle_x, middle_y = (left + right) / 2, (bottom + top) / 2
+    half_width = right - middle_x + _ROUNDING * (abs(middle_x) + abs(x0))
+    half_height = top - middle_y + _ROUNDING * (abs(middle_y) + abs(y0))
+    across = abs(right_by * (middle_y - y0) - up_by * (middle_x - x0))
+    overlaps_across = across <= half_width * abs(up_by) + half_height * abs(right_by)
+    return (overlaps_x & overlaps_y & overlaps_across).any()
+
+
+def reachable_areas(
+    low: Pair, high: Pair, bins: tuple[int, int], walls: Sequence[Rectangle], starts: Sequence[Rectangle]
+) -> Float[np.ndarray, "column row"]:
+    """How much of each cell of a grid a point can reach, exactly: the edges of cells and walls divide the plane into tiles."""
+    bounds = np.array(walls, np.float64).reshape(-1, 2, 2)
+    edges = [_edges(low[axis], high[axis], bins[axis], bounds[:, axis]) for axis in (0, 1)]
+    num_columns, num_rows = (len(edge) - 1 for edge in edges)
+    is_wall = np.zeros((num_columns, num_rows), bool)
+    is_shut_sideways, is_shut_upwards = np.zeros((num_columns + 1, num_rows), bool), np.zeros((num_columns, num_rows + 1), bool)
+    for wall in bounds:
+        (left, right), (bottom, top) = (np.searchsorted(edges[axis], wall[axis].clip(low[axis], high[axis])) for axis in (0, 1))
+        is_wall[left:right, bottom:top] = True
+        is_shut_sideways[left : right + 1, bottom:top] = True
+        is_shut_upwards[left:right, bottom : top + 1] = True
+
+    tiles = np.arange(is_wall.size).reshape(is_wall.shape)
+    sideways, upwards = ~is_shut_sideways[1:-1], ~is_shut_upwards[:, 1:-1]
+    one_side = np.concatenate([tiles[:-1][sideways], tiles[:, :-1][upwards]])
+    other_side = np.concatenate([tiles[1:][sideways], tiles[:, 1:][upwards]])
+    passages = coo_array((np.ones(len(one_side)), (one_side, other_side)), shape=(tiles.size, tiles.size))
+    regions = connected_components(passages, directed=False)[1].reshape(tiles.shape)
+    begins = [
+        regions[_touched(edges[0], left, right), _touched(edges[1], bottom, top)].reshape(-1)
+        for left, right, bottom, top in starts
+    ]
+    is_reachable = np.isin(regions, np.concatenate(begins)) & ~is_wall
+
+    areas = np.zeros(bins)
+    cells = [_cells(edges[axis], low[axis], high[axis], bins[axis]) for axis in (0, 1)]
+    np.add.at(areas, np.ix_(*cells), is_reachable * np.outer(*map(np.diff, edges)))
+    return areas
+
+
+def _edges(low: float, high: float, num: int, bounds: Float[np.ndarray, "wall 2"]) -> Float[np.ndarray, " edge"]:
+    return np.unique(np.concatenate([np.linspace(low, high, num + 1), bounds.reshape(-1).clip(low, high)]))
+
+
+def _touched(edges: Float[np.ndarray, " edge"], begin: float, end: float) -> slice:
+    return slice(max(int(np.searchsorted(edges, begin)) - 1, 0), int(np.searchsorted(edges, end, side="right")))
+
+
+def _cells(edges: Float[np.ndarray, " edge"], low: float, high: float, num: int) -> np.ndarray:
+    middles = (edges[1:] + edges[:-1]) / 2
+    return ((middles - low) / (high - low) * num).astype(int).clip(0, num - 1)
