@@ -5,6 +5,7 @@ from farflung.config.data import Collect, OfflineLearning, check_dataset_id
 from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
+    CONTINUOUS_WORLDS,
     CREDITS,
     DATA_FORMATS,
     LOGGERS,
@@ -25,6 +26,7 @@ from farflung.config.worlds import check_world, is_map_file
 
 __all__ = [
     "CEILING_METHODS",
+    "CONTINUOUS_WORLDS",
     "CREDITS",
     "DATA_FORMATS",
     "LOGGERS",

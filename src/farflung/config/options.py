@@ -6,6 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 import tyro
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
+CONTINUOUS_WORLDS = (
+    "point-empty",
+    "point-gap",
+    "point-four-rooms",
+    "point-room",
+    "point-maze",
+    "mepol-grid",
+    "mountain-car",
+    "mountain-car-discrete",
+    "pendulum",
+)
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")

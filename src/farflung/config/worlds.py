@@ -4,16 +4,17 @@ import importlib
 import os
 
 from farflung.checks import unknown_name
-from farflung.config.options import PAPER_WORLDS
+from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
 
 
 def check_world(name: str) -> None:
     """Raises ValueError unless there is a world, a file or a Gymnasium id of that name."""
-    if name in PAPER_WORLDS or is_map_file(name):
+    named = (*PAPER_WORLDS, *CONTINUOUS_WORLDS)
+    if name in named or is_map_file(name):
         return
     if name and os.path.isdir(name):  # noqa: PTH112
         raise ValueError(f"{name!r} is a directory, not a map")
-    import gymnasium  # takes a while, and the paper's worlds don't need it
+    import gymnasium  # takes a while, and the named worlds don't need it
 
     module, _, plain = name.rpartition(":")
     if module:
@@ -27,8 +28,9 @@ def check_world(name: str) -> None:
         there = f" (it has {', '.join(own)})" if own else ""
         raise ValueError(f"the module {module} registers no environment {plain!r}{there}")
     if plain not in gymnasium.registry:
-        known = [*PAPER_WORLDS, *gymnasium.registry]
-        raise ValueError(f"{unknown_name('world', name, known, PAPER_WORLDS)}, the path of a map or a Gymnasium id")
+        raise ValueError(
+            f"{unknown_name('world', name, [*named, *gymnasium.registry], named)}, the path of a map or a Gymnasium id"
+        )
 
 
 def is_map_file(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from farflung.config import PAPER_WORLDS, check_world, is_map_file
+from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, check_world, is_map_file
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import NoTableError, from_gymnasium
 from farflung.environments.tabular import TabularMDP
@@ -34,6 +34,8 @@ def make_world(name: str, *, horizon: int | None = None, slip: float | None = No
         text, paper_horizon = PAPER_MAPS[family]
         chosen_slip = PAPER_SLIP[variant] if slip is None else slip
         return gridworld(text, slip=chosen_slip, horizon=paper_horizon if horizon is None else horizon)
+    if name in CONTINUOUS_WORLDS:
+        raise ValueError(f"{name} has a continuum of states, and this needs finitely many: choose {', '.join(PAPER_WORLDS)}")
     check_world(name)
     if not is_map_file(name):
         if slip is not None:
