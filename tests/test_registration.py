@@ -3,7 +3,7 @@ import sys
 
 import gymnasium
 
-IDS = "['farflung/Room-v0', 'farflung/Maze-v0', 'farflung/Grid-v0']"
+IDS = "['farflung/Room-v0', 'farflung/Maze-v0', 'farflung/Grid-v0', 'farflung/PointMaze-v0']"
 
 
 def output_of(program):

@@ -15,3 +15,5 @@ def register_worlds() -> None:
                 vector_entry_point=f"farflung.environments.playable_vector:{name}VectorEnv",
                 max_episode_steps=max_episode_steps,
             )
+    if "farflung/PointMaze-v0" not in gymnasium.registry:
+        gymnasium.register("farflung/PointMaze-v0", entry_point="farflung.environments.playable_point:PointMazeEnv")

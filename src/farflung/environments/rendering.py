@@ -1,5 +1,6 @@
 """A map with an agent on it: as text, as a picture, in a window."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -7,10 +8,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from farflung.environments.gridworld import GOAL, START, WALL, Cell
+from farflung.environments.walls import Pair, Rectangle
 
 _AGENT_MARK = "@"
 _MOST_PIXELS_PER_CELL, _MOST_PIXELS = 48, 960
 _LEAST_PIXELS_WITH_LINES = 8
+_PLANE_PIXELS, _LEAST_WALL_PIXELS, _AGENT_PIXELS = 480, 4, 7
 _WALL, _FREE, _LINE = (95, 99, 104), (255, 255, 255), (217, 217, 217)
 _START, _GOAL, _AGENT = (232, 89, 12), (47, 143, 91), (37, 99, 168)
 
@@ -53,6 +56,43 @@ def draw_agent(background: Picture, cells: np.ndarray, agent: Cell) -> Picture:
     radius = max(0.27, 1.5 / size)  # no less than some pixels, however large the map
     _paint(picture, size, agent, radius - np.hypot(*_from_centre(size)), _AGENT)
     return picture
+
+
+def draw_plane(low: Pair, high: Pair, walls: Sequence[Rectangle]) -> Picture:
+    """A rectangle of the plane, y upwards: walls grey, and no thinner than can be seen."""
+    (left, bottom), (right, top) = low, high
+    scale = _PLANE_PIXELS / max(right - left, top - bottom)
+    picture = np.full((max(1, round((top - bottom) * scale)), max(1, round((right - left) * scale)), 3), _FREE, np.uint8)
+    for x0, x1, y0, y1 in walls:
+        (first_column, last_column), (first_row, last_row) = (
+            _pixels(begin, end, scale) for begin, end in ((x0 - left, x1 - left), (top - y1, top - y0))
+        )
+        picture[first_row:last_row, first_column:last_column] = _WALL
+    border = _LEAST_WALL_PIXELS // 2
+    picture[:border] = picture[-border:] = picture[:, :border] = picture[:, -border:] = _WALL
+    return picture
+
+
+def draw_points(
+    background: Picture, low: Pair, high: Pair, agent: Sequence[float], goal: Sequence[float] | None, goal_radius: float
+) -> Picture:
+    """The plane's picture with a blue disc where the agent is, and a green one that is the goal."""
+    scale = background.shape[1] / (high[0] - low[0])
+    across = low[0] + (np.arange(background.shape[1]) + 0.5) / scale
+    down = high[1] - (np.arange(background.shape[0])[:, None] + 0.5) / scale
+    picture = background.astype(float)
+    for centre, radius, colour in ((goal, goal_radius * scale, _GOAL), (agent, _AGENT_PIXELS, _AGENT)):
+        if centre is not None:
+            distance = np.hypot(across - centre[0], down - centre[1]) * scale
+            share = np.clip(radius - distance + 0.5, 0, 1)[..., None]
+            picture = share * colour + (1 - share) * picture
+    return np.round(picture).astype(np.uint8)
+
+
+def _pixels(begin: float, end: float, scale: float) -> tuple[int, int]:
+    first, last = round(begin * scale), round(end * scale)
+    missing = max(0, _LEAST_WALL_PIXELS - (last - first))
+    return max(0, first - missing // 2), max(0, last + missing - missing // 2)
 
 
 def _from_centre(size: int) -> Float[np.ndarray, "2 size size"]:
