@@ -5,5 +5,5 @@ from collections.abc import Sequence
 from farflung.entropy import Entropy
 
 
-def particles(neighbours: int = 4, *, scale: Sequence[float] = (), dimension: int | None = None) -> Entropy:
+def particles(neighbours: int = 4, *, scale: Sequence[float] = (), angles: Sequence[int] = ()) -> Entropy:
     raise NotImplementedError

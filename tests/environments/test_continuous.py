@@ -23,7 +23,7 @@ def test_an_angle_is_projected_as_such():
     assert COMPASS.cells(states).tolist() == [0, 3, 4, 7]
 
 
-def test_distances_are_measured_between_the_cosine_and_the_sine_of_an_angle(monkeypatch):
+def test_distances_know_which_features_are_angles(monkeypatch):
     asked = {}
 
     def echo(neighbours, **options):
@@ -33,9 +33,9 @@ def test_distances_are_measured_between_the_cosine_and_the_sine_of_an_angle(monk
     monkeypatch.setattr("farflung.environments.continuous.particles", echo)
     states = seen(jnp.array([3.0, -3.0]), jnp.array([0.1, 0.9]))
     near = replace(COMPASS, neighbours=4).entropy
-    np.testing.assert_array_equal(near.value(states), states[:, 1:])
-    np.testing.assert_array_equal(near.gains(states), states[:, 1:])
-    assert asked == {"neighbours": 4, "scale": (6.0, 6.0, 1.0), "dimension": 2}
+    np.testing.assert_array_equal(near.value(states), COMPASS.project(states))
+    np.testing.assert_array_equal(near.gains(states), COMPASS.project(states))
+    assert asked == {"neighbours": 4, "scale": (6.0, 1.0), "angles": (0,)}
 
 
 def test_what_comes_after_an_episodes_end_has_no_cell_and_no_weight():

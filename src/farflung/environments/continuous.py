@@ -41,8 +41,8 @@ class Bounds(eqx.Module):
 class Projection(eqx.Module):
     """Which numbers of an observation the entropy is about, and the grid on which the coverage of their range is counted.
 
-    An angle comes round: no jump from one end of its range to the other must part states that are near. So an agent sees its
-    cosine and its sine, between which distances are measured, while the grid and the pictures have the angle itself.
+    An angle comes round, and no jump from one end of its range to the other must part states that are near: so an agent sees
+    its cosine and its sine, and distances are measured between these, while the grid and the pictures have the angle itself.
     """
 
     features: tuple[int, ...] = eqx.field(static=True)
@@ -70,12 +70,8 @@ class Projection(eqx.Module):
         if self.neighbours == 0:
             counts = ragged_plug_in(self.num_cells)
             return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
-        places, scale = self._coordinates
-        if self.angles:
-            nearest = particles(self.neighbours, scale=scale, dimension=len(self.features))
-        else:
-            nearest = particles(self.neighbours, scale=scale)
-        return Entropy(lambda states: nearest.value(states[..., places]), lambda states: nearest.gains(states[..., places]))
+        nearest = particles(self.neighbours, scale=self.scale, angles=self.angles)
+        return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
         """The features of each state, angles as such."""
@@ -94,14 +90,6 @@ class Projection(eqx.Module):
             place = jnp.floor((features[..., feature] - low) / (high - low) * num)
             cells = cells * num + jnp.clip(place, 0, num - 1).astype(jnp.int32)
         return jnp.where(is_real, cells, self.num_cells)
-
-    @property
-    def _coordinates(self) -> tuple[np.ndarray, tuple[float, ...]]:
-        """Where the numbers stand between which distances are measured, and the scale of each."""
-        widths = [2 if feature in self.angles else 1 for feature in range(len(self.features))]
-        pairs = zip(self.features, widths, self.scale, strict=True)
-        table = [(place + shift, scale) for place, width, scale in pairs for shift in range(width)]
-        return np.array([place for place, _ in table]), tuple(scale for _, scale in table)
 
 
 class ContinuousWorld(Environment):
