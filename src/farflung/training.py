@@ -177,7 +177,7 @@ def _for_each_seed(function: Any, environment: Environment) -> Any:
 
 def _measured(environment: Environment, team: Any, trajectories: Trajectories) -> Metrics:
     if isinstance(environment, ContinuousWorld):
-        return measure_continuous(team, trajectories, environment.projection, environment.num_cells)
+        return measure_continuous(team, trajectories, environment.projection, environment.num_free_cells)
     assert isinstance(environment, TabularMDP)
     return measure(team, trajectories, environment.num_states)
 

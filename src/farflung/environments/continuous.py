@@ -135,11 +135,6 @@ class ContinuousWorld(Environment):
         return len(self.observation_center)
 
     @property
-    def num_cells(self) -> int:
-        """Cells of the projection's grid that can be visited, as far as is known."""
-        return self.projection.num_cells
-
-    @property
     def entropy(self) -> Entropy:
         return self.projection.entropy
 

@@ -18,7 +18,7 @@ from farflung.tables import log_softmax
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
 _LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
-_HALF_STEP = 2.0**-25  # uniform numbers lie between their steps, so that none is 0
+_LEAST_NOISE = 2.0**-25  # half a step of the uniform numbers: a Gaussian's quantile at 0 is infinite
 
 
 @runtime_checkable
@@ -81,7 +81,7 @@ class NeuralPolicy(eqx.Module):
                 thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
                 return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
             mean, log_std = self._gaussian(outputs)
-            return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(noise + _HALF_STEP)
+            return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
 
         return sample
 
