@@ -30,6 +30,7 @@ ORDER = [
     "environments.environment",
     "environments.walls",
     "environments.continuous",
+    "environments.robots",
     "environments.tabular",
     "environments.gridworld",
     "environments.point_maze",
