@@ -20,6 +20,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
+	@$(BIN)/python -m benchmarks.particles
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
