@@ -66,8 +66,9 @@ def ended_early(states):
     return states.at[0, 0, 3:, 1].set(jnp.nan).at[1, 0].set(jnp.inf).at[1, 1, 2:6].set(states[1, 1, 1])
 
 
-@pytest.mark.parametrize("neighbours", [3, 20])
-def test_value_and_gains_are_what_they_are_defined_as(neighbours):
+@pytest.mark.parametrize(("neighbours", "most_inserted"), [(3, 32_000), (20, 0)])
+def test_value_and_gains_are_what_they_are_defined_as(neighbours, most_inserted, monkeypatch):
+    monkeypatch.setattr(farflung.particles, "_MOST_INSERTED", most_inserted)
     for states in (walks(2, 2, 7, 2), ended_early(walks(2, 2, 7, 2))):
         entropy, ragged = (compiled(particles(neighbours, scale=SCALE, is_ragged=each)) for each in (False, True))
         pooled = real(np.asarray(states).reshape(-1, 2))

@@ -20,13 +20,14 @@ _MOST_NUMBERS_PER_ARGUMENT = 8192
 
 
 def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bool = False, floor: float = _FLOOR) -> Entropy:
-    r"""The entropy of the density that states were drawn from, in nats, from the distance of each to its k-th nearest neighbour.
+    r"""The entropy of the density that states were drawn from, in nats, from how far the k-th nearest neighbour of each is.
 
-    It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko), where
-    $V_d$ is the volume of the unit ball in d dimensions. A gain is the surprisal of a state among all states of the other
-    trajectories and its own past, divided by n. With fewer than k neighbours, the farthest counts as the k-th.
+    It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
+    where $V_d$ is the volume of the unit ball in d dimensions. A gain is the surprisal of a state among all states of the
+    other trajectories and its own past, divided by n. With fewer than k neighbours, the farthest counts as the k-th.
 
-    States are vectors: [agent, trajectory, time, feature]. Those with a feature that is not finite lie after an episode's end and don't count.
+    States are vectors: [agent, trajectory, time, feature]. Those with a feature that is not finite lie after an episode's end
+    and don't count.
 
     Args:
         neighbours: k.
@@ -38,7 +39,7 @@ def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bo
             takes the time of one more value for each trajectory.
         floor: distances, after scaling, are at least that. States that are alike, as in the corner where an agent is stuck,
             would be infinitely unsurprising; a thousandth of what is typical is as close as it gets for all that can be told
-            apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in a single
+            apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in one
             dimension, which are naturally k / 2 n apart, choose less. `num_alike` counts the states that it concerns.
 
     >>> corners = jnp.array([[[[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]]])
@@ -96,7 +97,7 @@ def num_alike(
     scale: Sequence[float] = (),
     floor: float = _FLOOR,
 ) -> Int[Array, ""]:
-    """How many states are no farther than the floor of `particles` from their k-th neighbour: there it can't tell how dense it is."""
+    """How many states are no farther from their k-th neighbour than the floor of `particles`, which can't tell them apart."""
     _check(neighbours, scale, floor)
     squared = _kth_squared_distances(_points(states, neighbours, scale), 1, neighbours)
     return jnp.sum((squared >= 0) & (squared <= floor**2))
@@ -129,7 +130,7 @@ def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:
 
 
 def _hidden_until(num_states: int, num_times: int) -> Int[np.ndarray, " state"]:
-    """A state doesn't see itself and what follows in its trajectory; where only itself is hidden, trajectories are single states."""
+    """A state doesn't see itself and what follows in its trajectory: with trajectories of one state, only itself."""
     return (np.arange(num_states, dtype=np.int32) // num_times + 1) * num_times
 
 
