@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from farflung.config import Explore
-from farflung.environments import World
+from farflung.environments import ContinuousWorld, World
 from farflung.hosting.world import HostedWorld
 from farflung.runs import Run
 
@@ -135,5 +135,7 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
 def _identity(world: World) -> Hashable:
     if isinstance(world, HostedWorld):
         return world.name, world.horizon, repr(world.settings)
+    if isinstance(world, ContinuousWorld):
+        return world.recipe or repr(world)
     arrays = (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability)
     return (world.horizon, *((array.shape, np.asarray(array).tobytes()) for array in arrays))

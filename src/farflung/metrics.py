@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from farflung.entropy import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.environments import TabularMDP
 from farflung.environments.continuous import Projection
-from farflung.policies import NeuralPolicy, TabularSoftmax, policy_entropies
+from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy, policy_entropies
 from farflung.rollout import Trajectories, acted_in, play
 from farflung.tables import count_by_index, exact_sum
 
@@ -73,14 +73,16 @@ def measure_ragged(team: TabularSoftmax, trajectories: Trajectories, num_states:
     return _measure_ragged(trajectories.states, num_states, policy_entropies(team, trajectories.states[..., :-1]))
 
 
-def measure_continuous(team: NeuralPolicy, trajectories: Trajectories, projection: Projection, num_cells: int) -> Metrics:
+def measure_continuous(
+    team: NeuralPolicy | UniformPolicy, trajectories: Trajectories, projection: Projection, num_cells: int
+) -> Metrics:
     """The metrics of trajectories of vectors: of the cells of the projection's grid, of which `num_cells` can be visited."""
     cells = projection.cells(trajectories.states)
     found = _measure_ragged(cells, projection.num_cells, policy_entropies(team, acted_in(trajectories)))
     found = found._replace(normalized_entropy=found.entropy / np.log(max(num_cells, 2)))
     if projection.neighbours == 0:
         return found
-    return found._replace(particle_entropy=jnp.mean(jax.vmap(projection.entropy.value)(trajectories.states)))
+    return found._replace(particle_entropy=jnp.mean(jax.vmap(projection.entropy().value)(trajectories.states)))
 
 
 def _measure_ragged(

@@ -15,11 +15,19 @@ from farflung.entropy import Entropy
 from farflung.tables import exact_sum, lookup, ordered_sum, runs_on_cpu
 
 _FLOOR = 1e-3
+_MOST_LEFT_OUT = 16
 _MOST_INSERTED = 32_000
 _MOST_NUMBERS_PER_ARGUMENT = 8192
 
 
-def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bool = False, floor: float = _FLOOR) -> Entropy:
+def particles(
+    neighbours: int = 4,
+    *,
+    scale: Sequence[float] = (),
+    angles: Sequence[int] = (),
+    is_ragged: bool = False,
+    floor: float = _FLOOR,
+) -> Entropy:
     r"""The entropy of the density that states were drawn from, in nats, from how far the k-th nearest neighbour of each is.
 
     It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
@@ -33,10 +41,13 @@ def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bo
         neighbours: k.
         scale: a typical difference in each feature, by which differences are divided before distances are measured; the
             entropy stays that of the features as they are. Left out, features are not scaled.
+        angles: which features are angles in radians; distances between them are those of the points on a circle, so that the
+            ends of their range are near each other.
         is_ragged: whether episodes may end early. If so, one more state counts for as much as it is more surprising than those
             that are there: from its surprisal, the mean surprisal of the others (each among the others alone) and of its own
             past is subtracted, and n is the number of all these with itself. So a gain never depends on the own future. It
-            takes the time of one more value for each trajectory.
+            takes the time of one more value for each trajectory; with more than 16 of them, of one in all, as what one then
+            adds to the surprisal of the others is slight.
         floor: distances, after scaling, are at least that. States that are alike, as in the corner where an agent is stuck,
             would be infinitely unsurprising; a thousandth of what is typical is as close as it gets for all that can be told
             apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in one
@@ -52,7 +63,7 @@ def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bo
         points: Float[Array, "state feature"], num_times: int
     ) -> tuple[Float[Array, " state"], Int[Array, " state"]]:
         """Zero without neighbours; with the number of those that there are."""
-        num_states, num_features = points.shape
+        num_states, num_features = len(points), points.shape[1] - len(angles)
         before = jnp.cumulative_sum(_is_real(points), dtype=jnp.int32, include_initial=True)
         num_seen = before[-1] - before[_hidden_until(num_states, num_times)] + before[:-1]
         log_volume = num_features / 2 * math.log(math.pi) - math.lgamma(num_features / 2 + 1) + float(np.sum(np.log(scale)))
@@ -65,23 +76,30 @@ def particles(neighbours: int = 4, *, scale: Sequence[float] = (), is_ragged: bo
     def mean_surprisal(points: Float[Array, "state feature"]) -> Float[Array, ""]:
         return exact_sum(surprisals(points, 1)[0], axis=0) / jnp.maximum(jnp.sum(_is_real(points)), 1)
 
-    def value(states: Float[Array, "*axes feature"]) -> Float[Array, ""]:
-        return mean_surprisal(_points(states, neighbours, scale))
-
-    def gains(states: Float[Array, "*axes feature"]) -> Float[Array, "*axes"]:
-        points, num_times = _points(states, neighbours, scale), states.shape[2]
-        found, num_seen = surprisals(points, num_times)
-        if not is_ragged:
-            return (found / jnp.maximum(jnp.sum(_is_real(points)), 1)).reshape(states.shape[:3])
+    def sums_of_others(points: Float[Array, "state feature"], num_times: int) -> Float[Array, " trajectory"]:
+        """For each trajectory, the sum of the others' surprisals without it; of many others, that with it is as good."""
+        num_trajectories = len(points) // num_times
+        if num_trajectories > _MOST_LEFT_OUT:
+            by_trajectory = exact_sum(surprisals(points, 1)[0].reshape(-1, num_times), axis=1)
+            return exact_sum(by_trajectory, axis=0) - by_trajectory
         trajectory = jnp.arange(len(points)) // num_times
-        alone = jnp.arange(len(points) // num_times)
 
         def of_others(own: Int[Array, ""]) -> Float[Array, ""]:
             others = jnp.where(trajectory[:, None] == own, jnp.nan, points)
             return mean_surprisal(others) * jnp.sum(_is_real(others))
 
+        return jax.vmap(of_others)(jnp.arange(num_trajectories))
+
+    def value(states: Float[Array, "*axes feature"]) -> Float[Array, ""]:
+        return mean_surprisal(_points(states, neighbours, scale, angles))
+
+    def gains(states: Float[Array, "*axes feature"]) -> Float[Array, "*axes"]:
+        points, num_times = _points(states, neighbours, scale, angles), states.shape[2]
+        found, num_seen = surprisals(points, num_times)
+        if not is_ragged:
+            return (found / jnp.maximum(jnp.sum(_is_real(points)), 1)).reshape(states.shape[:3])
         own = found.reshape(-1, num_times)
-        there = jax.vmap(of_others)(alone)[:, None] + jnp.cumulative_sum(own, axis=1, include_initial=True)[:, :-1]
+        there = sums_of_others(points, num_times)[:, None] + jnp.cumulative_sum(own, axis=1, include_initial=True)[:, :-1]
         num_there = num_seen.reshape(own.shape)
         gain = (own - there / jnp.maximum(num_there, 1)) / (num_there + 1)
         is_counted = _is_real(points).reshape(own.shape) & (num_there > 0)
@@ -95,11 +113,12 @@ def num_alike(
     neighbours: int = 4,
     *,
     scale: Sequence[float] = (),
+    angles: Sequence[int] = (),
     floor: float = _FLOOR,
 ) -> Int[Array, ""]:
     """How many states are no farther from their k-th neighbour than the floor of `particles`, which can't tell them apart."""
     _check(neighbours, scale, floor)
-    squared = _kth_squared_distances(_points(states, neighbours, scale), 1, neighbours)
+    squared = _kth_squared_distances(_points(states, neighbours, scale, angles), 1, neighbours)
     return jnp.sum((squared >= 0) & (squared <= floor**2))
 
 
@@ -112,8 +131,10 @@ def _check(neighbours: int, scale: Sequence[float], floor: float) -> None:
         raise ValueError(f"floor: expected a positive number, got {floor}")
 
 
-def _points(states: Float[Array, "*axes feature"], neighbours: int, scale: Sequence[float]) -> Float[Array, "state feature"]:
-    """All states in units of the scale, trajectory by trajectory; not a number in any feature if in one."""
+def _points(
+    states: Float[Array, "*axes feature"], neighbours: int, scale: Sequence[float], angles: Sequence[int]
+) -> Float[Array, "state coordinate"]:
+    """All states in units of the scale, trajectory by trajectory, an angle's sine last; not a number in any if in one."""
     if states.ndim != 4:
         raise ValueError(f"states: expected the axes agent, trajectory, time and feature, got the shape {states.shape}")
     if scale and states.shape[-1] != len(scale):
@@ -122,7 +143,12 @@ def _points(states: Float[Array, "*axes feature"], neighbours: int, scale: Seque
     if len(points) <= neighbours:
         raise ValueError(f"states: expected more than {neighbours}, the number of neighbours, got {len(points)}")
     is_finite = jnp.all(jnp.isfinite(points), axis=-1, keepdims=True)
-    return jnp.where(is_finite, points / np.array(scale or [1.0], np.float32)[None], jnp.nan)
+    units = np.array(scale or [1.0], np.float32)[None]
+    around = [jnp.sin(points[:, angle]) for angle in angles]
+    for angle in angles:
+        points = points.at[:, angle].set(jnp.cos(points[:, angle]))
+    radii = [sine / (scale[angle] if scale else 1.0) for sine, angle in zip(around, angles, strict=True)]
+    return jnp.where(is_finite, jnp.concatenate([points / units, *(sine[:, None] for sine in radii)], axis=1), jnp.nan)
 
 
 def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:

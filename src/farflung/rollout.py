@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from farflung.environments import Environment
 from farflung.environments.continuous import ContinuousWorld
 from farflung.noise import uniforms
-from farflung.policies import Team
+from farflung.policies import Team, UniformPolicy
 from farflung.tables import runs_on_cpu
 
 
@@ -51,7 +51,13 @@ def acted_in(trajectories: Trajectories) -> Array:
     return trajectories.states[:, :, :, :-1]
 
 
-def play(key: PRNGKeyArray, team: Team, environment: Environment, batch_size: int, num_trajectories: int) -> Trajectories:
+def play(
+    key: PRNGKeyArray,
+    team: Team | UniformPolicy,
+    environment: Environment,
+    batch_size: int,
+    num_trajectories: int,
+) -> Trajectories:
     """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
     copies = (batch_size, team.num_agents, num_trajectories)
     num_reset, num_act = environment.num_reset_uniforms, team.num_uniforms
@@ -61,7 +67,7 @@ def play(key: PRNGKeyArray, team: Team, environment: Environment, batch_size: in
     step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
     reset_noise = noise[num_steps:]
 
-    def play_one(policy: Team, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
+    def play_one(policy: Any, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
         act = policy.sampler()
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
         if isinstance(environment, ContinuousWorld):
@@ -74,7 +80,7 @@ def play(key: PRNGKeyArray, team: Team, environment: Environment, batch_size: in
     return play_batch(team, reset_noise, step_noise)
 
 
-def _episode(environment: Environment, policy: Team, act: Any, reset_noise: Array, inputs: tuple[Array, Array]) -> Trajectories:
+def _episode(environment: Environment, policy: Any, act: Any, reset_noise: Array, inputs: tuple[Array, Array]) -> Trajectories:
     num_act = policy.num_uniforms
 
     def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
@@ -87,7 +93,7 @@ def _episode(environment: Environment, policy: Team, act: Any, reset_noise: Arra
 
 
 def _continuous_episode(
-    world: ContinuousWorld, policy: Team, act: Any, reset_noise: Array, inputs: tuple[Array, Array]
+    world: ContinuousWorld, policy: Any, act: Any, reset_noise: Array, inputs: tuple[Array, Array]
 ) -> Trajectories:
     """An episode that stops where the world says so, or where it breaks: what is recorded from then on is not a number."""
     num_act = policy.num_uniforms

@@ -11,25 +11,38 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
-from farflung.environments import TabularMDP, World
+from farflung.environments import ContinuousWorld, TabularMDP, World, make_continuous
 from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
-from farflung.policies import TabularSoftmax
+from farflung.policies import Networks, Outlook, TabularSoftmax, Team, neural_team
 from farflung.training import Counted, last_percent
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
-_FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY, "figure.png", "figure.svg"}
+_PATHS = "paths.npz"
+_LEAF = "network"
+_FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg"}
+
+
+class Paths(NamedTuple):
+    """Where the agents of one trained team went in a few episodes each."""
+
+    seed: int | Int[np.ndarray, ""]
+    """Of the team whose final entropy is the median."""
+    features: Float[np.ndarray, "element agent trajectory times feature"]
+    """The features of the world's projection; not a number after an episode's end."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +55,22 @@ class Run:
     """The updates that were recorded."""
     metrics: Metrics
     """NumPy arrays [seed, record]."""
-    team: TabularSoftmax
-    """With leading seed and agent axes."""
+    team: Any
+    """A `TabularSoftmax`, or where states are vectors a `NeuralPolicy`, with leading seed and agent axes."""
     summary: dict[str, Any]
     """What `summary.json` holds."""
     counted: Counted | None = None
     """For a world that was stepped on the host."""
+    paths: Paths | None = None
+    """For a world whose states are vectors."""
 
     @property
     def table(self) -> TabularMDP:
         """The world, where its dynamics are known."""
         if isinstance(self.world, HostedWorld):
             raise ValueError(f"{self.config.world} was stepped on the host: its dynamics are not known")
+        if isinstance(self.world, ContinuousWorld):
+            raise ValueError(f"the states of {self.config.world} are vectors: no table holds its dynamics")
         return self.world
 
     @property
@@ -68,7 +85,7 @@ class Run:
         """Which records make up a curve: not every one of the last 1%, which lie side by side."""
         return (self.updates < last_percent(int(self.updates[-1]))) | (self.updates == self.updates[-1])
 
-    def team_of(self, seed: int) -> TabularSoftmax:
+    def team_of(self, seed: int) -> Any:
         """The team that was trained with one of the seeds."""
         if seed not in self.config.seeds:
             raise ValueError(f"seed {seed} is not one of the run's: {', '.join(map(str, self.config.seeds))}")
@@ -154,13 +171,14 @@ def load_run(path: str | Path) -> Run:
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         world = world_from_bytes((path / _WORLD).read_bytes())
         learnt = _arrays((path / _POLICIES).read_bytes())
-        team = TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
+        team = _team_of(learnt, config, world)
+        paths = Paths(**_arrays((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
         counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
         raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
-    return Run(config, world, updates, metrics, team, summary, counted)
+    return Run(config, world, updates, metrics, team, summary, counted, paths)
 
 
 def world_to_bytes(world: World) -> bytes:
@@ -185,13 +203,43 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
-    learnt = {"logits": run.team.logits, "is_time_dependent": run.team.is_time_dependent}
-    learnt |= {} if run.counted is None else run.counted._asdict()
-    np.savez_compressed(
-        directory / _POLICIES, allow_pickle=False, **{name: np.asarray(value) for name, value in learnt.items()}
-    )
+    _write_arrays(directory / _POLICIES, _learnt(run.team) | ({} if run.counted is None else run.counted._asdict()))
+    if run.paths is not None:
+        _write_arrays(directory / _PATHS, run.paths._asdict())
     for name, figure in figures.items():
         save_figure(figure, directory / name)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    np.savez_compressed(path, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+
+
+def networks_of(config: Explore) -> Networks:
+    """The networks that a config asks for."""
+    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
+
+
+def _learnt(team: Team) -> dict[str, Any]:
+    if isinstance(team, TabularSoftmax):
+        return {"logits": team.logits, "is_time_dependent": team.is_time_dependent}
+    return {_LEAF + jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(team)}
+
+
+def _team_of(learnt: Mapping[str, np.ndarray], config: Explore, world: World) -> Team:
+    """The team whose arrays were kept, each checked to be what the config asks for."""
+    if not config.is_neural:
+        return TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
+    assert isinstance(world, Outlook)
+    num_agents = 1 if config.single else config.agents
+    expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, num_agents, networks_of(config))
+
+    def kept(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
+        array = learnt[_LEAF + jax.tree_util.keystr(path)]
+        if array.shape != (len(config.seeds), *leaf.shape):
+            raise ValueError(f"the networks have a part of the shape {array.shape}, not {(len(config.seeds), *leaf.shape)}")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(kept, expected)
 
 
 def _arrays(archive: bytes) -> dict[str, np.ndarray]:
@@ -202,6 +250,8 @@ def _arrays(archive: bytes) -> dict[str, np.ndarray]:
 def _arrays_of(world: World) -> dict[str, np.ndarray]:
     if isinstance(world, HostedWorld):
         return world.to_arrays()
+    if isinstance(world, ContinuousWorld):
+        return {"recipe": np.array(world.recipe)}
     fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
     return {name: np.asarray(value) for name, value in fields.items() if value is not None}
 
@@ -209,6 +259,8 @@ def _arrays_of(world: World) -> dict[str, np.ndarray]:
 def _world_of(arrays: dict[str, np.ndarray]) -> World:
     if "hosted" in arrays:
         return HostedWorld.from_arrays(**arrays)
+    if "recipe" in arrays:
+        return make_continuous(str(arrays["recipe"]))
     fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}
     return TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
 

@@ -79,7 +79,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
             "environment": _environment(contents),
             "seed": seed,
             "random_seed": config.random_seed,
-            "agents": int(trained.team.logits.shape[1]),
+            "agents": trained.team.num_agents,
             "episodes": contents.num_episodes,
             "transitions": contents.num_transitions,
             "entropy": contents.entropy,

@@ -39,8 +39,12 @@ SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
 """What an optimiser starts from if nothing else is asked for."""
+NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
-POLICIES = ("auto", "stationary", "time-dependent")
+TABLES = ("stationary", "time-dependent")
+NETWORKS = ("neural", "shared-trunk")
+POLICIES = ("auto", *TABLES, *NETWORKS)
+STDS = ("free", "state")
 DATA_FORMATS = ("minari", "minari-arrow", "npz", "parquet", "d3rlpy")
 PRESETS: dict[str, dict[str, Any]] = {
     "farflung": {
@@ -62,7 +66,26 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps_per_batch": 1,
     },
 }
-"""Ways to train that serve every world: ours, and the paper's."""
+"""Ways to train tables in worlds with finitely many states: ours, and the paper's."""
+NEURAL_PRESETS: dict[str, dict[str, Any]] = {
+    "farflung": {
+        "updates": 500,
+        "credit": "causal",
+        "optimizer": "adam",
+        "init_scale": 0.01,
+        "entropy_bonus": 0.1,
+        "steps_per_batch": 3,
+    },
+    "paper": {
+        "updates": 500,
+        "credit": "total",
+        "optimizer": "adam",
+        "init_scale": 1.0,
+        "entropy_bonus": 0.0,
+        "steps_per_batch": 1,
+    },
+}
+"""The same for networks in worlds whose states are vectors; the paper has none, so that its preset differs in the credit."""
 LATER: Any = None
 """A default that depends on other settings, and is put in its place when a config is made."""
 if TYPE_CHECKING:
@@ -83,6 +106,8 @@ def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
 def from_preset(name: str, names: Sequence[str] = ()) -> object:
     metavar = "{" + ",".join(names) + "}" if names else "INT" if isinstance(PRESETS["paper"][name], int) else "FLOAT"
     hint = f"{PRESETS['farflung'][name]}; preset paper: {PRESETS['paper'][name]}"
+    if (networks := NEURAL_PRESETS["farflung"].get(name, hint)) != PRESETS["farflung"][name]:
+        hint += f"; networks: {networks}" if name in NEURAL_PRESETS["farflung"] else "; neural where states are vectors"
     return default_is(hint, metavar)
 
 

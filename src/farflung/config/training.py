@@ -2,20 +2,27 @@
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from farflung.checks import check_learning, check_name, check_team_in_world, whole_number, whole_seeds
+from farflung.checks import check_learning, check_name, check_positive, check_team_in_world, whole_number, whole_seeds
 from farflung.config.options import (
     COMBINED_CREDITS,
+    CONTINUOUS_WORLDS,
     CREDITS,
     LATER,
     LEARNING_RATES,
+    NETWORKS,
+    NEURAL_LEARNING_RATES,
+    NEURAL_PRESETS,
     OPTIMIZERS,
     PAPER_SEEDS,
     POLICIES,
     PRESETS,
+    STDS,
+    TABLES,
     Horizon,
     Settled,
     Slip,
@@ -33,10 +40,14 @@ _BONUS_LEFT = 5.0
 class Explore:
     """Train a team of agents to visit, together, as many different states as evenly as possible.
 
-    WORLD is room-det, room-stoc, maze-det or maze-stoc, the path of a text map (# wall, . free, S start, G goal), or the id of
-    a Gymnasium environment with finitely many actions (module:id imports the module first). One that carries a transition table
-    (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host.
+    WORLD is room-det, room-stoc, maze-det or maze-stoc; the path of a text map (# wall, . free, S start, G goal); a world whose
+    states are vectors (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid, mountain-car, pendulum,
+    ant ...), where policies are neural networks; or the id of a Gymnasium environment (module:id imports the module first). One
+    that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host.
     """
+
+    _unsaid: ClassVar[tuple[str, ...]] = ()
+    """Of each config, what was left open when it was made."""
 
     world: World
     """The name of a world, the path of a map, or a Gymnasium id."""
@@ -67,9 +78,16 @@ class Explore:
     decay: float = 1.0
     """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
     policy: Annotated[Settled[str], from_preset("policy", POLICIES)] = LATER
-    """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small."""
+    """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small. A
+    network for each agent, or with a trunk that all share, where states are vectors."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the layers of such networks."""
+    std: Annotated[str, one_of(STDS)] = "free"
+    """Whether the standard deviations of their actions are parameters, or depend on the state."""
+    init_std: float = 0.6
+    """What they start at, before an action is squashed into its bounds."""
     init_scale: Annotated[Settled[float], from_preset("init_scale")] = LATER
-    """The policies' first logits are drawn uniformly from (-init_scale, init_scale)."""
+    """The policies' first logits are drawn uniformly from (-init_scale, init_scale); a factor on a network's last weights."""
     entropy_bonus: Annotated[Settled[float], from_preset("entropy_bonus")] = LATER
     """Weight of the policies' own mean entropy, against early determinism."""
     bonus_decay: Annotated[Settled[float], default_is("so that 1% is left at the end", "FLOAT")] = LATER
@@ -91,10 +109,16 @@ class Explore:
 
     def __post_init__(self) -> None:
         check_name("preset", self.preset, tuple(PRESETS))
-        for name, value in PRESETS[self.preset].items():
+        object.__setattr__(self, "_unsaid", tuple(field.name for field in fields(self) if getattr(self, field.name) is None))
+        if self.policy is None and self.world in CONTINUOUS_WORLDS:
+            object.__setattr__(self, "policy", "neural")
+        presets, rates = (NEURAL_PRESETS, NEURAL_LEARNING_RATES) if self.is_neural else (PRESETS, LEARNING_RATES)
+        for name, value in presets[self.preset].items():
             self._default(name, value)
         check_name("optimizer", self.optimizer, OPTIMIZERS)
-        self._default("learning_rate", LEARNING_RATES[self.optimizer])
+        if self.optimizer not in rates:
+            raise ValueError(f"{self.optimizer} steps are for tables: networks learn with {' or '.join(rates)}")
+        self._default("learning_rate", rates[self.optimizer])
         check_team_in_world(self)
         for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
             value = getattr(self, name)
@@ -102,8 +126,14 @@ class Explore:
                 object.__setattr__(self, name, whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         check_learning(self)
-        for name, known in (("credit", CREDITS), ("policy", POLICIES)):
+        for name, known in (("credit", CREDITS), ("policy", POLICIES), ("std", STDS)):
             check_name(name, getattr(self, name), known)
+        if self.world in CONTINUOUS_WORLDS and self.policy in TABLES:
+            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
+        if not isinstance(self.hidden, Iterable) or not tuple(self.hidden):
+            raise ValueError(f"hidden is the widths of one or more layers, not {self.hidden!r}")
+        object.__setattr__(self, "hidden", tuple(whole_number("hidden", width) for width in self.hidden))
+        check_positive("init_std", self.init_std)
         if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
             raise ValueError(f"combinations serve the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:
@@ -119,6 +149,19 @@ class Explore:
         """What a run of it is called: after the world and who explores it."""
         world = Path(self.world).stem if is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
+
+    @property
+    def is_neural(self) -> bool:
+        return self.policy in NETWORKS
+
+    def with_networks(self) -> "Explore":
+        """The same for a world whose states turned out to be vectors: what was left open is settled anew."""
+        if self.is_neural:
+            return self
+        if self.policy in TABLES and "policy" not in self._unsaid:
+            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
+        left_open: dict[str, Any] = dict.fromkeys(self._unsaid)
+        return replace(self, **(left_open | {"policy": "neural"}))
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:

@@ -64,13 +64,16 @@ class Projection(eqx.Module):
     def num_cells(self) -> int:
         return math.prod(self.bins)
 
-    @property
-    def entropy(self) -> Entropy:
-        """An estimate from observations, of which those that are not finite, after an episode's end, don't count."""
+    def entropy(self, *, is_ragged: bool = False) -> Entropy:
+        """An estimate from observations, of which those that are not finite, after an episode's end, don't count.
+
+        Args:
+            is_ragged: whether episodes may end early.
+        """
         if self.neighbours == 0:
             counts = ragged_plug_in(self.num_cells)
             return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
-        nearest = particles(self.neighbours, scale=self.scale, angles=self.angles)
+        nearest = particles(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
         return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
@@ -117,6 +120,11 @@ class ContinuousWorld(Environment):
         """Whether an episode ends when it reaches a state, before its `horizon`."""
 
     @property
+    def may_end_early(self) -> bool:
+        """Whether `is_over` is ever true."""
+        return False
+
+    @property
     def free_area(self) -> float:
         """The area, or volume, of all that the features can be, in their units: its logarithm bounds their entropy."""
         return math.inf
@@ -131,12 +139,22 @@ class ContinuousWorld(Environment):
         return int(self.is_free.sum())
 
     @property
+    def num_states(self) -> int:
+        """Where states are vectors, the cells that can be reached are counted instead."""
+        return self.num_free_cells
+
+    @property
+    def num_actions(self) -> int:
+        """The number of choices, or of numbers in a vector."""
+        return self.actions.num if isinstance(self.actions, Choices) else self.actions.size
+
+    @property
     def observation_size(self) -> int:
         return len(self.observation_center)
 
     @property
     def entropy(self) -> Entropy:
-        return self.projection.entropy
+        return self.projection.entropy(is_ragged=self.may_end_early)
 
 
 def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:

@@ -1,14 +1,16 @@
-"""Worlds by name: the paper's, a map in a file, a Gymnasium id."""
+"""Worlds by name: the paper's, a map in a file, one whose states are vectors, a Gymnasium id."""
 
 from pathlib import Path
 
 from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, check_world, is_map_file
+from farflung.environments.continuous import ContinuousWorld
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import NoTableError, from_gymnasium
+from farflung.environments.named_continuous import make_continuous
 from farflung.environments.tabular import TabularMDP
 from farflung.hosting.world import HostedWorld, hosted
 
-World = TabularMDP | HostedWorld
+World = TabularMDP | HostedWorld | ContinuousWorld
 
 PAPER_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
 """Each map with the number of actions in an episode."""
@@ -16,7 +18,11 @@ PAPER_SLIP = {"det": 0.0, "stoc": 0.2}
 
 
 def find_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> World:
-    """What `make_world` makes, or, for a Gymnasium id without a transition table, a world that is stepped on the host."""
+    """What `make_world` or `make_continuous` makes, or, for a Gymnasium id without a table, a world stepped on the host."""
+    if name in CONTINUOUS_WORLDS:
+        if slip is not None:
+            raise ValueError(f"slip is for maps only: {name} has its own dynamics")
+        return make_continuous(name, horizon=horizon)
     try:
         return make_world(name, horizon=horizon, slip=slip)
     except NoTableError:

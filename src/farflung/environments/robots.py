@@ -19,7 +19,8 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from farflung.checks import check_name, optional_package, whole_number
-from farflung.environments.continuous import Bounds, ContinuousWorld, Projection, Rectangle
+from farflung.environments.continuous import Bounds, ContinuousWorld, Projection
+from farflung.environments.walls import Rectangle
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -89,6 +90,10 @@ class Robot(ContinuousWorld):
 
     def observe(self, state: RobotState) -> Float[Array, " observation"]:
         return jnp.concatenate([state.positions, state.velocities])
+
+    @property
+    def may_end_early(self) -> bool:
+        return bool(np.isfinite(self.healthy_heights).all())
 
     def is_over(self, state: RobotState) -> Bool[Array, ""]:
         low, high = self.healthy_heights

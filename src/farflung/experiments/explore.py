@@ -1,6 +1,7 @@
 """Train a team on one world: the work behind `farflung explore`."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,19 +16,21 @@ from jaxtyping import PRNGKeyArray
 from farflung import figures, files, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
-from farflung.environments import TabularMDP, World, find_world
+from farflung.environments import ContinuousWorld, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
 from farflung.hosting.training import measure_random
 from farflung.hosting.world import HostedWorld
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import Together, finals_of
-from farflung.metrics import Metrics, measure, normalized
-from farflung.policies import TabularSoftmax, uniform_team
+from farflung.metrics import Metrics, measure, measure_continuous, normalized
+from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.rollout import play
-from farflung.runs import Run
+from farflung.runs import Paths, Run, typical_seed
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
+_ELEMENTS_SHOWN = 8
+_play = jax.jit(play, static_argnums=(3, 4))
 
 
 def explore(
@@ -58,14 +61,18 @@ def explore(
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     environment: World
-    if isinstance(world, TabularMDP | HostedWorld):
+    if isinstance(world, TabularMDP | HostedWorld | ContinuousWorld):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        config = Explore(world.name if isinstance(world, HostedWorld) else "custom", **settings)
+        config = Explore(_name(world), **settings)
         environment = world.made() if isinstance(world, HostedWorld) else world
     else:
         config = Explore(str(world), **settings)
         environment = find_world(config.world, horizon=config.horizon, slip=config.slip)
+    if isinstance(environment, ContinuousWorld):
+        config = config.with_networks()
+    elif config.is_neural:
+        raise ValueError(f"{config.world} has finitely many states: its policies are tables, not networks")
     if out is not None:
         runs.check_destination(Path(out), force)
     name = config.name if out is None else Path(out).resolve().name
@@ -88,17 +95,39 @@ def explore(
             baseline = {name: float(value) for name, value in _of_random_actions(config, environment).columns.items()}
             percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
             further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
-            run = dataclasses.replace(run, summary={**run.summary, **further})
+            run = dataclasses.replace(run, summary={**run.summary, **further}, paths=_paths(run))
             followers.finals = finals_of(run.summary)
             if out is not None:
                 runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
 
 
+def _name(world: World) -> str:
+    if isinstance(world, HostedWorld):
+        return world.name
+    named = json.loads(world.recipe or "{}") if isinstance(world, ContinuousWorld) else {}
+    return named.get("name", "custom")
+
+
+def _paths(run: Run) -> Paths | None:
+    """A few episodes of the typical team, to look at."""
+    if not isinstance(run.world, ContinuousWorld):
+        return None
+    seed = typical_seed(run)
+    states = _play(jr.key(0), run.team_of(seed), run.world, _ELEMENTS_SHOWN, _num_trajectories(run.config)).states
+    return Paths(seed, np.asarray(run.world.projection.project(states)))
+
+
+def _num_trajectories(config: Explore) -> int:
+    return config.trajectories * (config.agents if config.single else 1)
+
+
 def _ceiling(config: Explore, world: World) -> Ceiling:
     if isinstance(world, HostedWorld):
         num_samples = config.agents * config.trajectories * (world.horizon + 1)
         return ceiling_by_counting(num_samples, world.num_states if world.index.is_complete else None)
+    if isinstance(world, ContinuousWorld):
+        return ceiling_by_counting(config.agents * config.trajectories * (world.horizon + 1), world.num_free_cells)
     return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
 
 
@@ -107,6 +136,10 @@ def _of_random_actions(config: Explore, world: World) -> Metrics:
         num_states = world.num_states  # that of the run: random actions may find more
         found = measure_random(world.as_it_is(), config.agents, config.batch_size, config.trajectories)
         return found._replace(normalized_entropy=normalized(found.entropy, num_states))
+    if isinstance(world, ContinuousWorld):
+        team = UniformPolicy(world.actions, config.agents)
+        batch = _play(jr.key(0), team, world, config.batch_size, config.trajectories)
+        return measure_continuous(team, batch, world.projection, world.num_free_cells)
     return random_baseline(config, world)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from farflung import runs
 from farflung.algorithms import PGPSE
 from farflung.config import Explore
-from farflung.environments import TabularMDP, World
+from farflung.environments import ContinuousWorld, TabularMDP, World
 from farflung.hosting.training import train_hosted
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics, normalized
@@ -65,6 +65,8 @@ def begin(configs: Sequence[Explore], worlds: Sequence[World], num_successors: i
     seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config))
     if isinstance(worlds[0], HostedWorld):
         progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
+    elif isinstance(worlds[0], ContinuousWorld):
+        progress = train(algorithm, worlds[0], seeds, *schedule)
     else:
         tables = [world for world in worlds if isinstance(world, TabularMDP)]
         played = [world.widened(num_successors or world.num_successors) for world in tables]
@@ -92,6 +94,7 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
         num_combinations=config.combinations,
         is_independent=config.independent,
         is_time_dependent=is_time_dependent(config, world),
+        networks=runs.networks_of(config) if config.is_neural else None,
         init_scale=by_seed("init_scale"),
         entropy_bonus=by_seed("entropy_bonus") if any(config.entropy_bonus for config in configs) else None,
         bonus_decay=by_seed("bonus_decay"),
@@ -102,6 +105,8 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
 
 def is_time_dependent(config: Explore, world: World) -> bool:
     """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
+    if isinstance(world, ContinuousWorld):
+        return False
     num_agents = 1 if config.single else config.agents
     num_logits = num_agents * world.horizon * world.num_states * world.num_actions
     is_small = num_logits <= _MOST_LOGITS and (isinstance(world, TabularMDP) or world.index.is_complete)

@@ -6,8 +6,9 @@ from jaxtyping import Float
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
+from farflung.environments import ContinuousWorld
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
-from farflung.figures.maps import draw_on_map, is_wide
+from farflung.figures.maps import Mapped, draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
@@ -19,11 +20,11 @@ _MOST_AGENTS_SHOWN = 12
 def explored(run: Run) -> Figure:
     """The learning curves of a run, and on a map where the team and each of its agents go."""
     with mpl.rc_context(STYLE):
-        if run.world.positions is None:
+        if isinstance(run.world, ContinuousWorld) or run.world.positions is None:
             figure = Figure(figsize=(9, 3.8), layout="constrained")
             _learning_curves(figure, figure.subplots(1, 2), run)
         else:
-            figure = Figure(figsize=(12, 6 if is_wide(run.world) else 5), layout="constrained")
+            figure = Figure(figsize=(12, 6 if is_wide(_mapped(run)) else 5), layout="constrained")
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
             _learning_curves(left, left.subplots(2, 1, sharex=True), run)
             _occupancy_maps(right, run)
@@ -58,7 +59,7 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
     if num_agents == 1:
         _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
-    wide = is_wide(run.world)
+    wide = is_wide(_mapped(run))
     if wide:
         parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
     else:
@@ -74,7 +75,7 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
         if agent >= shown:
             axis.set_axis_off()
             continue
-        image = draw_on_map(axis, run.world, visits[agent], norm)
+        image = draw_on_map(axis, _mapped(run), visits[agent], norm)
         axis.set_title(f"agent {agent + 1}", fontsize=8)
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
@@ -85,11 +86,16 @@ def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
     if isinstance(run.world, HostedWorld):
         assert run.counted is not None
         return run.counted.visits[run.config.seeds.index(seed)]
-    return np.asarray(occupancy(run.world, run.team_of(seed)))
+    return np.asarray(occupancy(run.table, run.team_of(seed)))
+
+
+def _mapped(run: Run) -> Mapped:
+    assert not isinstance(run.world, ContinuousWorld)
+    return run.world
 
 
 def _team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
     axis = figure.subplots()
-    image = draw_on_map(axis, run.world, visits)
+    image = draw_on_map(axis, _mapped(run), visits)
     axis.set_title(title)
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)

@@ -8,20 +8,24 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.image import AxesImage
 from matplotlib.quiver import Quiver
 
-from farflung.environments import World
+from farflung.environments import TabularMDP
 from farflung.environments.gridworld import MOVES
 from farflung.figures.style import GRID_LINE, START_MARK, WALL
+from farflung.hosting.world import HostedWorld
+
+Mapped = TabularMDP | HostedWorld
+"""Worlds whose states may lie on a map of cells."""
 
 _LARGEST_WITH_CELLS = 40
 _LEAST_VISITS = 0.002
 
 
-def is_wide(world: World) -> bool:
+def is_wide(world: Mapped) -> bool:
     rows, columns = np.asarray(world.positions).max(axis=0) + 1
     return bool(columns > 1.5 * rows)
 
 
-def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
+def draw_on_map(axis: Axes, world: Mapped, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
     """Colours each cell of a map by its state's value; walls and what cannot be reached are grey, the start is marked."""
     grid = _on_grid(world, values)
     rows, columns = grid.shape
@@ -40,7 +44,10 @@ def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], n
 
 
 def draw_policy(
-    axis: Axes, world: World, probabilities: Float[np.ndarray, "state action"], visits: Float[np.ndarray, " state"]
+    axis: Axes,
+    world: Mapped,
+    probabilities: Float[np.ndarray, "state action"],
+    visits: Float[np.ndarray, " state"],
 ) -> Quiver:
     """Draws the likeliest action of each state that is visited as an arrow, the darker the likelier it is."""
     draw_on_map(axis, world, np.full(world.num_states, np.nan), Normalize(0, 1))
@@ -64,7 +71,7 @@ def draw_policy(
     )
 
 
-def _on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
+def _on_grid(world: Mapped, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
     positions = np.asarray(world.positions)
     grid = np.full(positions.max(axis=0) + 1, np.nan)
     grid[*positions.T] = values

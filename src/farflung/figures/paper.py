@@ -140,7 +140,7 @@ def occupancies(runs: Runs, findings: Findings, agents: int) -> Figure:
         norm = Normalize(0, float(max(values.max() for values in visits.values())))
         for row, name in zip(rows, names, strict=True):
             for axis, kind in zip(row, ("team", "single"), strict=True):
-                image = draw_on_map(axis, runs[Cell(name, agents, kind)].world, visits[name, kind], norm)
+                image = draw_on_map(axis, runs[Cell(name, agents, kind)].table, visits[name, kind], norm)
                 axis.set_title(f"{name}, {f'{agents} agents' if kind == 'team' else f'1 agent, {agents} trajectories'}")
         figure.colorbar(image, ax=rows, label=VISITS, shrink=0.7)
     return figure
@@ -161,7 +161,7 @@ def policies(runs: Runs, findings: Findings, world: str, agents: int) -> Figure:
             probabilities = special.softmax(np.asarray(run.team.logits[row]), axis=-1)
             tables += [(name, *table) for table in zip(probabilities, findings.occupancy[cell][row], strict=True)]
         for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
-            image = draw_policy(axis, run.world, probabilities, visits)
+            image = draw_policy(axis, run.table, probabilities, visits)
             axis.set_title(f"{name} {number}" if number else name, fontsize=9)
         for axis in list(figure.axes)[len(tables) :]:
             axis.set_axis_off()

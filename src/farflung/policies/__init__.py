@@ -5,7 +5,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from farflung.policies.neural import Networks, NeuralPolicy, Outlook, neural_team
+from farflung.policies.neural import Networks, NeuralPolicy, Outlook, UniformPolicy, neural_team
 from farflung.policies.tabular import TabularSoftmax, softmax_team, uniform_team
 
 Team = TabularSoftmax | NeuralPolicy
@@ -17,7 +17,7 @@ def log_probabilities(team: Team, states: Array, actions: Array) -> Float[Array,
     return jax.vmap(of_one, (team.axes, 1, 1), out_axes=1)(team, states, actions)
 
 
-def policy_entropies(team: Team, states: Array) -> Float[Array, "batch agent trajectory time"]:
+def policy_entropies(team: Team | UniformPolicy, states: Array) -> Float[Array, "batch agent trajectory time"]:
     """The entropy of each agent's actions in the states that it acted in, in nats."""
     of_one: Any = type(team).entropy
     return jax.vmap(of_one, (team.axes, 1), out_axes=1)(team, states)
@@ -29,6 +29,7 @@ __all__ = [
     "Outlook",
     "TabularSoftmax",
     "Team",
+    "UniformPolicy",
     "log_probabilities",
     "neural_team",
     "policy_entropies",

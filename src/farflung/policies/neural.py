@@ -62,7 +62,7 @@ class NeuralPolicy(eqx.Module):
 
     @property
     def num_uniforms(self) -> int:
-        return 1 if isinstance(self.actions, Choices) else self.actions.size
+        return num_uniforms(self.actions)
 
     @property
     def axes(self) -> "NeuralPolicy":
@@ -86,12 +86,7 @@ class NeuralPolicy(eqx.Module):
         return sample
 
     def executed(self, actions: Array) -> Array:
-        """What the world is told: a choice as it is, a vector squashed into its bounds."""
-        if isinstance(self.actions, Choices):
-            return actions
-        is_bounded, low, high = self._box()
-        squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
-        return jnp.where(is_bounded, squashed, jnp.clip(actions, _single(self.actions.low), _single(self.actions.high)))
+        return executed(self.actions, actions)
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The logarithm of the probability of what was chosen, or of the density of what was drawn before squashing."""
@@ -110,7 +105,7 @@ class NeuralPolicy(eqx.Module):
             log_probabilities = log_softmax(outputs)
             return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
         mean, log_std = self._gaussian(outputs)
-        is_bounded, low, high = self._box()
+        is_bounded, low, high = box(self.actions)
         nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _NODES.astype(np.float32)
         log_slopes = 2 * (math.log(2) - nodes - jax.nn.softplus(-2 * nodes))  # of tanh
         squeezed = np.log((high - low) / 2) + jnp.sum(log_slopes * _NODE_SHARES.astype(np.float32), axis=-1)
@@ -156,12 +151,58 @@ class NeuralPolicy(eqx.Module):
             mean, log_std = outputs, jnp.broadcast_to(self.log_std, outputs.shape)
         return mean, jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD)
 
-    def _box(self) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
-        """Which numbers of an action have two bounds, and these, or -1 and 1."""
-        assert isinstance(self.actions, Bounds)
-        low, high = _single(self.actions.low), _single(self.actions.high)
-        is_bounded = np.isfinite(low) & np.isfinite(high)
-        return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
+
+class UniformPolicy(eqx.Module):
+    """Acts uniformly at random, or by a standard Gaussian where actions have no bounds: a team that has learnt nothing."""
+
+    actions: Choices | Bounds
+    num_agents: int = eqx.field(static=True, default=1)
+
+    axes = None
+
+    @property
+    def num_uniforms(self) -> int:
+        return num_uniforms(self.actions)
+
+    def sampler(self) -> Callable[[Array, Array, Array], Array]:
+        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
+            if isinstance(self.actions, Choices):
+                return (noise[0] * self.actions.num).astype(jnp.int32)
+            is_bounded, _, _ = box(self.actions)
+            inside = jnp.maximum(noise, _LEAST_NOISE)
+            return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
+
+        return sample
+
+    def executed(self, actions: Array) -> Array:
+        return executed(self.actions, actions)
+
+    def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
+        if isinstance(self.actions, Choices):
+            return jnp.full(states.shape[:-1], math.log(self.actions.num))
+        is_bounded, low, high = box(self.actions)
+        own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
+        return jnp.full(states.shape[:-1], float(own.sum()))
+
+
+def num_uniforms(actions: Choices | Bounds) -> int:
+    return 1 if isinstance(actions, Choices) else actions.size
+
+
+def executed(space: Choices | Bounds, actions: Array) -> Array:
+    """What the world is told: a choice as it is, a vector squashed into its bounds."""
+    if isinstance(space, Choices):
+        return actions
+    is_bounded, low, high = box(space)
+    squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
+    return jnp.where(is_bounded, squashed, jnp.clip(actions, _single(space.low), _single(space.high)))
+
+
+def box(space: Bounds) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
+    """Which numbers of an action have two bounds, and these, or -1 and 1."""
+    low, high = _single(space.low), _single(space.high)
+    is_bounded = np.isfinite(low) & np.isfinite(high)
+    return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
 
 
 def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
