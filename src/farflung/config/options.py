@@ -16,6 +16,7 @@ CONTINUOUS_WORLDS = (
     "mountain-car",
     "mountain-car-discrete",
     "pendulum",
+    "ant",
 )
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 CREDITS = ("total", "leave_one_out", "difference", "causal")

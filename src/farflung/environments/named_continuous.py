@@ -12,6 +12,7 @@ from farflung.environments.classic import mountain_car, pendulum
 from farflung.environments.continuous import ContinuousWorld, whole_bins, whole_neighbours, write_recipe
 from farflung.environments.gridworld import MAZE, ROOM
 from farflung.environments.point_maze import point_map, point_maze
+from farflung.environments.robots import ant
 
 _GAP = ((0, 0, -1, -0.15), (0, 0, 0.15, 1))
 _DOORWAYS = ((-1, -0.6), (-0.4, 0.4), (0.6, 1))
@@ -45,8 +46,10 @@ _WORLDS: dict[str, Callable[..., ContinuousWorld]] = {
     "mountain-car": mountain_car,
     "mountain-car-discrete": functools.partial(mountain_car, is_discrete=True),
     "pendulum": pendulum,
+    "ant": ant,
 }
 _OPTIONS = ("horizon", "bins", "neighbours")
+_OWN_OPTIONS = {"ant": ("ends_when_unhealthy", "solver_iterations", "engine")}
 _MAZE_OPTIONS = ("walls", "starts", "low", "high", "step_size", *_OPTIONS)
 _MOST_DIGITS = 16
 """Longer numbers in a recipe are taken for what they are as floats, so that none is too large to be compared."""
@@ -59,8 +62,8 @@ def make_continuous(
 
     `point-empty`, `point-gap` and `point-four-rooms` are squares of side 2, with steps of 0.08; `point-room` and `point-maze`
     are the paper's maps with unit cells and steps of a quarter, so that an episode of four times the paper's length leads as
-    far; `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021); `mountain-car`, `mountain-car-discrete` and `pendulum`
-    are Gymnasium's.
+    far; `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021); `mountain-car`, `mountain-car-discrete`, `pendulum` and
+    `ant` are Gymnasium's, the last for GPUs.
 
     >>> world = make_continuous("mepol-grid", horizon=600)
     >>> world.free_area, make_continuous(world.recipe) == world
@@ -78,6 +81,8 @@ def make_continuous(
         return point_maze(**options)
     known = options.pop("name")
     world = _WORLDS[known](**options)
+    if known in _OWN_OPTIONS:
+        return world
     projection = world.projection
     recipe = write_recipe(name=known, horizon=world.horizon, bins=projection.bins, neighbours=projection.neighbours)
     return dataclasses.replace(world, recipe=recipe)
@@ -93,7 +98,7 @@ def _read(recipe: str) -> dict[str, Any]:
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     if "name" in options:
         check_name("continuous world", options["name"], CONTINUOUS_WORLDS)
-        allowed, needed = {"name", *_OPTIONS}, set()
+        allowed, needed = {"name", *_OPTIONS, *_OWN_OPTIONS.get(options["name"], ())}, set()
     else:
         allowed, needed = {*_MAZE_OPTIONS}, {"starts", "horizon", "step_size"}
     for problem, names in (("does not know", options.keys() - allowed), ("needs", needed - options.keys())):
