@@ -77,6 +77,7 @@ ORDER = [
     "figures.style",
     "figures.maps",
     "figures.curves",
+    "figures.paths",
     "figures.explored",
     "figures.ceilings",
     "figures",

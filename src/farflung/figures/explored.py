@@ -9,6 +9,7 @@ from matplotlib.figure import Figure, SubFigure
 from farflung.environments import ContinuousWorld
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import Mapped, draw_on_map, is_wide
+from farflung.figures.paths import draw_team
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
@@ -20,36 +21,63 @@ _MOST_AGENTS_SHOWN = 12
 def explored(run: Run) -> Figure:
     """The learning curves of a run, and on a map where the team and each of its agents go."""
     with mpl.rc_context(STYLE):
-        if isinstance(run.world, ContinuousWorld) or run.world.positions is None:
-            figure = Figure(figsize=(9, 3.8), layout="constrained")
-            _learning_curves(figure, figure.subplots(1, 2), run)
+        if isinstance(run.world, ContinuousWorld) and run.paths is not None:
+            figure = Figure(figsize=(14, 5), layout="constrained")
+            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
+            _learning_curves(left, left.subplots(len(_labels(run)), 1, sharex=True), run)
+            draw_team(right, run)
+        elif isinstance(run.world, ContinuousWorld) or run.world.positions is None:
+            figure = Figure(figsize=(4.5 * len(_labels(run)), 3.8), layout="constrained")
+            _learning_curves(figure, figure.subplots(1, len(_labels(run))), run)
         else:
             figure = Figure(figsize=(12, 6 if is_wide(_mapped(run)) else 5), layout="constrained")
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
             _learning_curves(left, left.subplots(2, 1, sharex=True), run)
             _occupancy_maps(right, run)
-        kind = f"one policy, {run.config.agents} trajectories" if run.config.single else f"{run.config.agents} agents"
+        num_agents = run.config.agents
+        kind = f"one policy, {num_agents} trajectories" if run.config.single else f"{num_agents} agent{'s' * (num_agents > 1)}"
         figure.suptitle(f"{run.config.world}, {kind}, horizon {run.world.horizon}", fontweight="bold")
     return figure
 
 
 def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:
     num_seeds = len(run.config.seeds)
-    for axis, name, label in (
-        (axes[0], "normalized_entropy", "state entropy / log(states)"),
-        (axes[1], "support", "distinct states visited"),
-    ):
+    ceilings = _ceilings(run)
+    for axis, (name, label) in zip(axes, _labels(run).items(), strict=True):
         mean_label = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
         draw_curve(axis, run, name, color=BLUE, label=mean_label, band="95% confidence")
         if "random" in run.summary:
             axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
-        if name == "normalized_entropy" and "ceiling" in run.summary:
-            draw_ceiling(axis, run.summary["ceiling"]["normalized_bound"], label=ceiling_label(run.summary["ceiling"]["exact"]))
+        if name in ceilings:
+            draw_ceiling(axis, ceilings[name], label=ceiling_label(run.summary["ceiling"]["exact"]))
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
-    for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[1:]:
+    for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[-1:]:
         axis.set_xlabel("policy updates")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **LEGEND)
+    is_narrow = figure.bbox.width < 4 * figure.dpi
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", **(LEGEND | ({"ncols": 2} if is_narrow else {}))
+    )
+
+
+def _labels(run: Run) -> dict[str, str]:
+    """The metrics that are drawn, and what they are called on an axis."""
+    if not isinstance(run.world, ContinuousWorld):
+        return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
+    labels = {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
+    if run.metrics.particle_entropy is not None:
+        labels["particle_entropy"] = f"k-NN entropy\n(nats, k = {run.world.projection.neighbours})"
+    return labels
+
+
+def _ceilings(run: Run) -> dict[str, float]:
+    """What no team exceeds, of each metric for which that is known."""
+    if "ceiling" not in run.summary:
+        return {}
+    ceilings = {"normalized_entropy": run.summary["ceiling"]["normalized_bound"]}
+    if isinstance(run.world, ContinuousWorld) and np.isfinite(run.world.free_area):
+        ceilings["particle_entropy"] = float(np.log(run.world.free_area))
+    return ceilings
 
 
 def _occupancy_maps(figure: SubFigure, run: Run) -> None:
