@@ -18,6 +18,7 @@ ORDER = [
     "config.data",
     "config.suites",
     "config.comparison",
+    "config.film",
     "config",
     "tables",
     "noise",
@@ -82,6 +83,8 @@ ORDER = [
     "figures.ceilings",
     "figures",
     "figures.live",
+    "figures.film",
+    "films",
     "offline",
     "loggers.logger",
     "loggers.local",
@@ -117,6 +120,7 @@ ORDER = [
     "commands.drawing",
     "commands.explore",
     "commands.compare",
+    "commands.film",
     "commands.collect",
     "commands.offline",
     "commands.ceiling",
@@ -151,7 +155,7 @@ def test_only_runs_reports_and_the_command_line_write_or_print():
         methods = {
             node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
-        writers = ("files", "runs", "loggers.local", "notebook", "report", "cli")
+        writers = ("files", "runs", "films", "loggers.local", "notebook", "report", "cli")
         if name not in writers and not name.startswith(("commands", "datasets")):
             assert not calls & {"print", "open"}, name
             assert not methods & {"write_text", "write_bytes", "mkdir", "unlink", "rename", "savefig", "save"}, name

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from farflung.experiments.explore import explore
     from farflung.experiments.offline import learn_offline
     from farflung.experiments.reproduce import reproduce
+    from farflung.films import film
     from farflung.hosting.world import HostedWorld, hosted
     from farflung.metrics import Metrics, measure, occupancy
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
@@ -76,6 +77,7 @@ __all__ = [
     "compare",
     "decompose",
     "explore",
+    "film",
     "from_gymnasium",
     "from_kernel",
     "from_minari",
@@ -132,6 +134,7 @@ _MODULES = {
     "experiments.explore": ("explore",),
     "experiments.offline": ("learn_offline",),
     "experiments.reproduce": ("reproduce",),
+    "films": ("film",),
     "hosting.world": ("HostedWorld", "hosted"),
     "metrics": ("Metrics", "measure", "occupancy"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),

@@ -15,6 +15,7 @@ from farflung.commands.collect import collect
 from farflung.commands.compare import compare
 from farflung.commands.concentration import concentration
 from farflung.commands.explore import explore
+from farflung.commands.film import film
 from farflung.commands.frank_wolfe import frank_wolfe
 from farflung.commands.offline import offline
 from farflung.commands.reproduce import reproduce
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Callable[..., Callable[[], int]]] = {
     "collect": collect,
     "offline": offline,
     "compare": compare,
+    "film": film,
     "ceiling": ceiling,
     "frank-wolfe": frank_wolfe,
     "concentration": concentration,

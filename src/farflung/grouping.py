@@ -89,7 +89,8 @@ def _is_usual(config: Explore, name: str) -> bool:
     given: dict[str, Any] = {"preset": config.preset}
     if name in _FOLLOWS_FROM:
         given[_FOLLOWS_FROM[name]] = getattr(config, _FOLLOWS_FROM[name])
-    return bool(getattr(config, name) == getattr(Explore(config.world, **given), name))
+    usual = Explore(config.world, **given)
+    return bool(getattr(config, name) == getattr(usual.with_networks() if config.is_neural else usual, name))
 
 
 def _kind(config: Explore) -> str:

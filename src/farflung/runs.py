@@ -33,7 +33,7 @@ _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _PATHS = "paths.npz"
 _LEAF = "network"
-_FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg"}
+_FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg", "film.gif"}
 
 
 class Paths(NamedTuple):

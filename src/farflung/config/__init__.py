@@ -2,6 +2,7 @@
 
 from farflung.config.comparison import Compare
 from farflung.config.data import Collect, OfflineLearning, check_dataset_id
+from farflung.config.film import Film
 from farflung.config.hosting import Hosting
 from farflung.config.options import (
     CEILING_METHODS,
@@ -45,6 +46,7 @@ __all__ = [
     "Compare",
     "Concentration",
     "Explore",
+    "Film",
     "FrankWolfeRun",
     "Hosting",
     "OfflineLearning",

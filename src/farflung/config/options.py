@@ -31,6 +31,7 @@ METRICS = (
     "individual_entropy",
     "diversity",
     "policy_entropy",
+    "particle_entropy",
     "percent_of_ceiling",
 )
 """What runs can be compared by: what is recorded of them, and how near the best possible they came."""

@@ -9,10 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgba
 from matplotlib.figure import SubFigure
-from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -23,7 +22,7 @@ from farflung.figures.style import BLUE, WALL
 from farflung.runs import Run
 
 _AGENTS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
-_OUT_OF_REACH = "#c9ccd1"
+OUT_OF_REACH = "#c9ccd1"
 _MOST_POINTS = 2500
 """Where paths have more of them, lines are thinner."""
 
@@ -48,8 +47,12 @@ class Plane(NamedTuple):
         return self.is_to_scale and right - left > 1.5 * (top - bottom)
 
     @property
-    def extent(self) -> tuple[float, float, float, float]:
-        return self.low[0], self.high[0], self.low[1], self.high[1]
+    def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+        """Where the cells begin and end along each axis."""
+        return (
+            np.linspace(self.low[0], self.high[0], self.is_free.shape[0] + 1),
+            np.linspace(self.low[1], self.high[1], self.is_free.shape[1] + 1),
+        )
 
     def visits(self, points: Float[np.ndarray, "*axes 2"]) -> Int[np.ndarray, "column row"]:
         """How many of the points lie in each cell; those that are not finite, after an episode's end, in none."""
@@ -72,9 +75,11 @@ def plane_of(world: ContinuousWorld) -> Plane:
     projection = world.projection
     if len(projection.names) == 1:
         names, low, high = ("step", projection.names[0]), (0.0, projection.low[0]), (world.horizon, projection.high[0])
-        return Plane(names, low, high, world.is_free.reshape(1, -1), angles=tuple(1 for _ in projection.angles), is_to_scale=False)
+        return Plane(
+            names, low, high, world.is_free.reshape(1, -1), angles=tuple(1 for _ in projection.angles), is_to_scale=False
+        )
     (x, y), *others = zip(projection.low[:2], projection.high[:2], strict=True), *projection.names[2:]
-    is_free = world.is_free.reshape(*projection.bins[:2], -1).any(axis=-1)
+    is_free = np.asarray(world.is_free.reshape(*projection.bins[:2], -1).any(axis=-1))
     angles = tuple(angle for angle in projection.angles if angle < 2)
     units = {re.search(r"(\(.*\))?$", name)[0] for name in projection.names[:2]}  # type: ignore[index]
     is_to_scale = not angles and len(units) == 1 and projection.scale[0] == projection.scale[1]
@@ -118,7 +123,7 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
     """The walls, the border and the names of the axes."""
     for left, right, bottom, top in plane.walls:
         axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, ec=WALL, lw=1.5, zorder=2.5))
-    left, right, bottom, top = plane.extent
+    (left, bottom), (right, top) = plane.low, plane.high
     axis.set(xlim=(left, right), ylim=(bottom, top), xlabel=plane.names[0], ylabel=plane.names[1])
     axis.set_aspect("equal" if plane.is_to_scale else "auto")
     axis.spines[:].set_visible(True)
@@ -132,7 +137,7 @@ def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent traject
     what, groups = by_agent(paths)
     look = {"lw": 0.6 if groups.size > 2 * _MOST_POINTS else 1.1, "alpha": 0.75, "zorder": 2}
     for number, (group, color) in enumerate(zip(groups, colors_of(len(groups)), strict=True)):
-        lines = axis.add_collection(LineCollection(broken(group, plane), color=color, **look), autolim=False)
+        lines = axis.add_collection(LineCollection(_broken(group, plane), color=color, **look), autolim=False)
         lines.set_label(f"{what} {number + 1}")
         ends = [path[np.isfinite(path).all(axis=-1)][-1] for path in group]
         axis.plot(*np.transpose(ends), "o", color=color, ms=4, mec="white", mew=0.4, zorder=4)
@@ -142,25 +147,27 @@ def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent traject
     _fit(axis, plane, paths)
 
 
-def broken(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> list[Float[np.ndarray, "_ 2"]]:
-    """The paths, with a gap where an angle goes on at the other end of its range."""
+def is_jump(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> Bool[np.ndarray, "path steps"]:
+    """Which steps lead over the end of an angle's range to its other end."""
     half = np.subtract(plane.high, plane.low) / 2
-    lines = []
-    for path in paths:
-        is_jump = (np.abs(np.diff(path, axis=0)) > half)[:, list(plane.angles)].any(axis=1)
-        lines.append(np.insert(path, np.flatnonzero(is_jump) + 1, np.nan, axis=0))
-    return lines
+    return np.asarray((np.abs(np.diff(paths, axis=1)) > half)[..., list(plane.angles)].any(axis=-1))
 
 
-def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]) -> AxesImage:
+def _broken(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> list[Float[np.ndarray, "_ 2"]]:
+    """The paths, with a gap at each jump."""
+    jumps = is_jump(paths, plane)
+    return [np.insert(path, np.flatnonzero(its) + 1, np.nan, axis=0) for path, its in zip(paths, jumps, strict=True)]
+
+
+def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]) -> QuadMesh:
     """The share of visits in each cell; cells that cannot be reached are grey."""
     draw_plane(axis, plane)
     visits = plane.visits(points)
     shares = np.where(plane.is_free | (visits > 0), visits / visits.sum(), np.nan)
-    axis.add_patch(Patch(plane.low, *np.subtract(plane.high, plane.low), color=_OUT_OF_REACH, zorder=0))
+    axis.add_patch(Patch(plane.low, *np.subtract(plane.high, plane.low), color=OUT_OF_REACH, zorder=0))
     # Where all begin, there are many more visits than elsewhere: the root leaves differences to be seen.
     norm = PowerNorm(0.5, 0, float(np.nanmax(shares)))
-    return axis.imshow(shares.T, origin="lower", extent=plane.extent, aspect=axis.get_aspect(), cmap="Blues", norm=norm)
+    return axis.pcolormesh(*plane.edges, shares.T, cmap="Blues", norm=norm)
 
 
 def draw_team(figure: SubFigure, run: Run) -> None:
@@ -192,8 +199,7 @@ def draw_team(figure: SubFigure, run: Run) -> None:
 
 def _draw_histogram(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"], title: str) -> None:
     visits = plane.visits(points)[0]
-    edges = np.linspace(plane.low[1], plane.high[1], len(visits) + 1)
-    axis.stairs(visits / visits.sum(), edges, fill=True, color=BLUE)
+    axis.stairs(visits / visits.sum(), plane.edges[1], fill=True, color=BLUE)
     axis.set(xlabel=plane.names[1], ylabel="share of visits", title=title)
     axis.yaxis.set_major_formatter(PercentFormatter(1))
 
