@@ -1,7 +1,14 @@
+import dataclasses
+
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 
-from farflung import Explore, Metrics, Run, TabularSoftmax, make_world
+from farflung import Explore, Metrics, Run, TabularSoftmax, make_continuous, make_world
+from farflung.policies import neural_team
+from farflung.runs import Paths, networks_of
 
 
 def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **settings):
@@ -14,3 +21,23 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
     values = (0.5 + shift + 0.1 * noise / updates**0.5).astype(np.float32)
     summary = {"farflung": "test", "ceiling": {"bound": 2.0}}
     return Run(config, environment, updates, Metrics(*values), TabularSoftmax(jnp.zeros((len(seeds), 1, 1, 1)), False), summary)
+
+
+def made_continuous_run(world="point-gap", num_steps=20, **settings):
+    """A run that was never trained, in a world whose states are vectors: its agents walk at random, in two batch elements."""
+    environment = make_continuous(world, horizon=num_steps)
+    run = made_run(world, environment, **settings)
+    projection, config = environment.projection, run.config
+    low, high = np.array(projection.low), np.array(projection.high)
+    num_agents, num_trajectories = (1, config.agents) if config.single else (config.agents, config.trajectories)
+    steps = np.random.default_rng(0).normal(size=(2, num_agents, num_trajectories, num_steps, len(low))) * (high - low) / 12
+    walks = np.concatenate([np.zeros_like(steps[..., :1, :]), steps.cumsum(axis=-2)], axis=-2) + (low + high) / 2
+    features = low + np.mod(walks - low, high - low)
+    shapes = eqx.filter_eval_shape(neural_team, jr.key(0), environment, num_agents, networks_of(config))
+    team = jax.tree.map(lambda leaf: np.zeros((len(config.seeds), *leaf.shape), leaf.dtype), shapes)
+    summary = {
+        **run.summary,
+        "ceiling": {"bound": 5.9, "normalized_bound": 0.99, "exact": False, "method": "counting"},
+        "random": dict.fromkeys(Metrics._fields, 0.4),
+    }
+    return dataclasses.replace(run, team=team, summary=summary, paths=Paths(config.seeds[0], features.astype(np.float32)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from farflung.ceilings import Ceiling
     from farflung.config import Explore
-    from farflung.environments import TabularMDP
+    from farflung.environments import ContinuousWorld, TabularMDP
     from farflung.hosting.world import HostedWorld
     from farflung.loggers.logger import Finals, Record
     from farflung.policies import TabularSoftmax
@@ -50,6 +50,7 @@ def show_richly() -> None:
     if (shell := _shell()) is not None:
         formatter = shell.display_formatter.formatters["text/html"]
         formatter.for_type_by_name("farflung.environments.tabular", "TabularMDP", _if_possible(world_html))
+        formatter.for_type_by_name("farflung.environments.continuous", "ContinuousWorld", _if_possible(continuous_html))
         formatter.for_type_by_name("farflung.hosting.world", "HostedWorld", _if_possible(hosted_html))
         formatter.for_type_by_name("farflung.policies", "TabularSoftmax", _if_possible(team_html))
         formatter.for_type_by_name("farflung.runs", "Run", _if_possible(run_html))
@@ -112,6 +113,27 @@ def world_html(world: "TabularMDP") -> str:
         "dynamics": "deterministic" if world.num_successors == 1 else f"stochastic, up to {world.num_successors} successors",
     }
     return _block(definition_table(facts) + ("" if world.positions is None else _image(_map(world), "the map")))
+
+
+def continuous_html(world: "ContinuousWorld") -> str:
+    """What an agent sees and does in a world whose states are vectors, and the map if it has walls."""
+    from farflung.environments.continuous import Choices
+    from farflung.layout import definition_table
+
+    projection = world.projection
+    grid = " x ".join(map(str, projection.bins))
+    kind = "choice" if isinstance(world.actions, Choices) else "number"
+    facts = {
+        "states": f"vectors of {world.observation_size:,} numbers",
+        "to be covered": ", ".join(projection.names),
+        "cells": f"{world.num_free_cells:,} within reach, of a grid of {grid}",
+        "actions": f"{world.num_actions:,} {kind}{'s' * (world.num_actions > 1)}",
+        "horizon": f"{world.horizon:,}",
+        "entropy from": f"the distance to neighbour {projection.neighbours}"
+        if projection.neighbours
+        else "counts in the cells",
+    }
+    return _block(definition_table(facts) + (_image(_plane(world), "the map") if world.walls else ""))
 
 
 def hosted_html(world: "HostedWorld") -> str:
@@ -183,6 +205,19 @@ def _map(world: "TabularMDP") -> "Figure":
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(columns * inches, rows * inches), layout="constrained")
         draw_on_map(figure.subplots(), world, np.full(world.num_states, np.nan), mpl.colors.Normalize(0, 1))
+    return figure
+
+
+def _plane(world: "ContinuousWorld") -> "Figure":
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from farflung.figures.paths import draw_world
+    from farflung.figures.style import STYLE
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.6, 3.2), layout="constrained")
+        draw_world(figure.subplots(), world)
     return figure
 
 

@@ -10,15 +10,16 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, QuadMesh
-from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgba
+from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgba_array
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from farflung.environments import ContinuousWorld
+from farflung.environments.point_maze import PointMaze
 from farflung.environments.walls import Pair, Rectangle
 from farflung.figures.maps import Mapped
-from farflung.figures.style import BLUE, WALL
+from farflung.figures.style import BLUE, START_MARK, WALL
 from farflung.runs import Run
 
 _AGENTS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
@@ -40,11 +41,6 @@ class Plane(NamedTuple):
     """Which axes come round, so that no line joins one end to the other."""
     is_to_scale: bool = True
     """Whether both axes have the same unit."""
-
-    @property
-    def is_wide(self) -> bool:
-        (left, bottom), (right, top) = self.low, self.high
-        return self.is_to_scale and right - left > 1.5 * (top - bottom)
 
     @property
     def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
@@ -74,7 +70,7 @@ def plane_of(world: ContinuousWorld) -> Plane:
     """The first two features of a world; of a world with only one, that feature over time."""
     projection = world.projection
     if len(projection.names) == 1:
-        names, low, high = ("step", projection.names[0]), (0.0, projection.low[0]), (world.horizon, projection.high[0])
+        names, low, high = ("step", projection.names[0]), (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
         return Plane(
             names, low, high, world.is_free.reshape(1, -1), angles=tuple(1 for _ in projection.angles), is_to_scale=False
         )
@@ -114,9 +110,9 @@ def by_agent(paths: Float[np.ndarray, "agent trajectory times 2"]) -> tuple[str,
     return ("agent", paths) if len(paths) > 1 or paths.shape[1] == 1 else ("trajectory", paths.swapaxes(0, 1))
 
 
-def colors_of(num: int) -> list[tuple[float, ...]]:
+def colors_of(num: int) -> Float[np.ndarray, "{num} 4"]:
     """As many colours: such as can be told apart or, if they are too many, those of a scale."""
-    return [to_rgba(color) for color in _AGENTS[:num]] if num <= len(_AGENTS) else list(_scale(num)(np.arange(num)))
+    return to_rgba_array(_AGENTS[:num]) if num <= len(_AGENTS) else np.asarray(_scale(num)(np.arange(num)))
 
 
 def draw_plane(axis: Axes, plane: Plane) -> None:
@@ -131,6 +127,17 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
         axis.set(xticks=[], yticks=[])
 
 
+def draw_world(axis: Axes, world: ContinuousWorld) -> None:
+    """The plane of a world without anybody in it; where episodes begin is marked, if it is a maze."""
+    plane = plane_of(world)
+    draw_plane(axis, plane)
+    axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap([OUT_OF_REACH, "white"]), vmin=0, vmax=1)
+    for left, right, bottom, top in world.starts if isinstance(world, PointMaze) else ():
+        axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc="none", ec=START_MARK, lw=1))
+        middle = ((left + right) / 2, (bottom + top) / 2)
+        axis.text(*middle, "S", color=START_MARK, ha="center", va="center", fontsize=8, fontweight="bold")
+
+
 def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent trajectory times 2"]) -> None:
     """The way of each agent in its own colour, from a ring to a dot."""
     draw_plane(axis, plane)
@@ -139,8 +146,8 @@ def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent traject
     for number, (group, color) in enumerate(zip(groups, colors_of(len(groups)), strict=True)):
         lines = axis.add_collection(LineCollection(_broken(group, plane), color=color, **look), autolim=False)
         lines.set_label(f"{what} {number + 1}")
-        ends = [path[np.isfinite(path).all(axis=-1)][-1] for path in group]
-        axis.plot(*np.transpose(ends), "o", color=color, ms=4, mec="white", mew=0.4, zorder=4)
+        ends = np.concatenate([path[np.isfinite(path).all(axis=-1)][-1:] for path in group])
+        axis.plot(*ends.T, "o", color=color, ms=4, mec="white", mew=0.4, zorder=4)
     starts = np.unique(groups[:, :, 0].reshape(-1, 2), axis=0)
     size = 6 if len(starts) <= len(_AGENTS) else 3
     axis.plot(*starts.T, "o", mfc="white", mec="black", ms=size, mew=1.2, zorder=4.5, label="start")
@@ -175,13 +182,13 @@ def draw_team(figure: SubFigure, run: Run) -> None:
     assert isinstance(run.world, ContinuousWorld)
     assert run.paths is not None
     plane, points = plane_of(run.world), points_of(run.paths.features)
-    ways, coverage = figure.subplots(*((2, 1) if plane.is_wide else (1, 2)))
+    ways, coverage = figure.subplots(1, 2)
     draw_paths(ways, plane, points[0])
     what, groups = by_agent(points[0])
     ways.set_title(f"where {'each' if len(groups) > 1 else 'the'} {what} goes (seed {run.paths.seed})")
     if len(groups) > len(_AGENTS):
         scale = ScalarMappable(Normalize(0.5, len(groups) + 0.5), _scale(len(groups)))
-        figure.colorbar(scale, ax=ways, aspect=40, pad=0.02, label=what, ticks=MaxNLocator(integer=True))
+        figure.colorbar(scale, cax=_beside(ways), label=what, ticks=MaxNLocator(integer=True))
         ways.legend(handles=ways.lines[-1:], loc="lower right", fontsize=8, handlelength=1.2)
     else:
         legend = ways.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8, handlelength=1.2)
@@ -193,8 +200,14 @@ def draw_team(figure: SubFigure, run: Run) -> None:
         return
     image = draw_coverage(coverage, plane, points)
     coverage.set_title(title)
-    label = "share of visits in each cell" + ("" if plane.is_free.all() else "; grey: out of reach")
-    figure.colorbar(image, ax=coverage, aspect=40, pad=0.02, label=label, format=PercentFormatter(1), ticks=MaxNLocator(6))
+    figure.colorbar(
+        image, cax=_beside(coverage), label="share of visits", format=PercentFormatter(1), ticks=MaxNLocator(5, min_n_ticks=2)
+    )
+
+
+def _beside(axis: Axes) -> Axes:
+    """Room for a scale that is as high as the axes, whatever their shape."""
+    return axis.inset_axes((1.03, 0, 0.035, 1))
 
 
 def _draw_histogram(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"], title: str) -> None:

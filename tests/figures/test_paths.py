@@ -1,0 +1,96 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from tests.made_runs import made_continuous_run
+from tests.test_figures import texts
+
+from farflung import figures, gridworld, make_continuous
+from farflung.environments.continuous import Projection
+from farflung.figures.paths import Plane, cells_of, draw_coverage, draw_paths, is_jump, plane_of, plane_of_map, points_of
+from farflung.runs import Paths
+
+
+def test_cells_are_those_of_the_projection():
+    projection = make_continuous("pendulum", bins=(7, 5)).projection
+    angle, velocity = jax.random.uniform(jax.random.key(0), (2, 50), minval=-3, maxval=3)
+    states = jnp.stack([jnp.cos(angle), jnp.sin(angle), 4 * velocity], axis=-1).at[7].set(jnp.nan)
+    found = cells_of(np.asarray(projection.project(states)), projection.low, projection.high, projection.bins)
+    np.testing.assert_array_equal(found, np.where(np.arange(50) == 7, -1, projection.cells(states)))
+
+
+@pytest.mark.parametrize(
+    ("world", "settings", "expected"),
+    [
+        ("point-gap", {"agents": 3}, {"where each agent goes (seed 0)", "where the team is, in 2 repetitions", "x", "y"}),
+        ("pendulum", {"agents": 1}, {"where the agent goes (seed 0)", "angle (rad)", "angular velocity (rad/s)"}),
+        ("point-room", {"agents": 2, "single": True}, {"where each trajectory goes (seed 0)"}),
+        ("mountain-car", {"agents": 13}, {"position", "velocity", "where each agent goes (seed 0)"}),
+    ],
+)
+def test_a_run_where_states_are_vectors_is_drawn_with_labelled_axes(world, settings, expected):
+    figure = figures.explored(made_continuous_run(world, **settings))
+    always = {"cell entropy\n/ log(cells)", "cells visited", "k-NN entropy\n(nats, k = 4)", "policy updates"}
+    assert always | expected <= set(texts(figure))
+
+
+def test_one_feature_is_drawn_over_time_and_of_many_the_first_two():
+    run = made_continuous_run("pendulum", agents=2)
+    for num_features, expected in ((1, {"step", "a", "share of visits"}), (3, {"a; not shown: c", "b"})):
+        names, ones = ("a", "b", "c")[:num_features], (1.0,) * num_features
+        projection = Projection(
+            tuple(range(num_features)), names, (-4.0,) * num_features, (4.0,) * num_features, (5,) * num_features, ones
+        )
+        world = dataclasses.replace(run.world, projection=projection)
+        features = run.paths.features[..., [0, 1, 0][:num_features]]
+        figure = figures.explored(dataclasses.replace(run, world=world, paths=Paths(0, features)))
+        assert expected <= set(texts(figure))
+
+
+def test_axes_are_to_scale_where_their_units_are_the_same():
+    assert [plane_of(make_continuous(name)).is_to_scale for name in ("point-gap", "mountain-car", "pendulum")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_no_line_joins_the_ends_of_an_angles_range():
+    plane = Plane(("angle", "speed"), (-3.0, 0.0), (3.0, 1.0), np.ones((6, 2), bool), angles=(0,))
+    path = np.array([[2.0, 0.1], [2.9, 0.9], [-2.9, 0.2], [-2.0, 0.2]])
+    np.testing.assert_array_equal(is_jump(path[None], plane), [[False, True, False]])
+    axis = Figure().subplots()
+    draw_paths(axis, plane, path[None, None])
+    (lines,) = (each for each in axis.collections if isinstance(each, LineCollection))
+    drawn = [part.vertices for part in lines.get_paths()]
+    assert not any(np.abs(np.diff(part[:, 0])).max() > 3 for part in drawn if np.isfinite(part).all())
+    assert np.isnan(drawn[0]).any()
+
+
+def test_a_heat_map_has_the_share_of_visits_in_each_cell_that_can_be_reached():
+    plane = Plane(("x", "y"), (0.0, 0.0), (2.0, 2.0), np.array([[True, True], [True, False]]))
+    points = np.array([[0.5, 0.5], [0.5, 1.5], [0.2, 1.9], [np.nan, np.nan], [5.0, 0.1]])
+    mesh = draw_coverage(Figure().subplots(), plane, points)
+    np.testing.assert_array_equal(mesh.get_array().filled(np.nan), [[0.25, 0.25], [0.5, np.nan]])
+
+
+def test_an_episode_that_ended_early_is_drawn_up_to_its_end():
+    plane = Plane(("x", "y"), (0.0, 0.0), (1.0, 1.0), np.ones((2, 2), bool))
+    path = np.array([[0.1, 0.1], [0.4, 0.2], [np.nan, np.nan]])
+    axis = Figure().subplots()
+    draw_paths(axis, plane, path[None, None])
+    np.testing.assert_allclose(axis.lines[0].get_xydata(), [[0.4, 0.2]])
+
+
+def test_a_map_lies_in_the_plane_as_it_is_written():
+    plane = plane_of_map(gridworld("S.\n#."))
+    np.testing.assert_array_equal(plane.is_free, [[False, True], [True, True]])
+
+
+def test_a_single_feature_moves_on_with_time():
+    points = points_of(np.array([[3.0], [5.0]]))
+    np.testing.assert_array_equal(points, [[0, 3], [1, 5]])

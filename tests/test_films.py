@@ -1,0 +1,67 @@
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+from tests.made_runs import made_continuous_run, made_run
+
+from farflung import TabularSoftmax, film, gridworld
+from farflung.figures.film import film as drawn
+from farflung.films import episode_of
+
+
+@pytest.fixture(scope="module")
+def run():
+    return made_continuous_run("point-gap", num_steps=5, agents=2, seeds=(0,))
+
+
+def test_a_film_has_a_picture_for_each_step_and_stays_at_the_end(run, tmp_path):
+    seen = []
+    path = film(run, tmp_path / "film.gif", seconds=1.0, on_progress=lambda *done: seen.append(done))
+    with Image.open(path) as picture:
+        assert picture.n_frames == 6
+        durations = []
+        for number in range(6):
+            picture.seek(number)
+            durations.append(picture.info["duration"])
+    assert seen == [(number, 6) for number in range(1, 7)]
+    assert durations[-1] > 1500 > 5 * max(durations[:-1])
+    assert [child.name for child in tmp_path.iterdir()] == ["film.gif"]
+
+
+def test_what_was_covered_so_far_is_counted(run):
+    episode = episode_of(run, 1)
+    for time in (0, 3, 5):
+        cells = np.asarray(episode.cells[:, :, : time + 1]).ravel()
+        shares = np.unique(cells, return_counts=True)[1] / len(cells)
+        assert episode.covered(time) == (len(shares), pytest.approx(-np.sum(shares * np.log(shares)) / np.log(400)))
+
+
+def test_a_picture_shows_where_the_agents_are_and_what_they_have_visited(run):
+    episode = episode_of(run)
+    figure, show = drawn(episode)
+    show(4)
+    (axis,) = figure.axes
+    cells, _, dots = (axis.collections[number] for number in range(3))
+    np.testing.assert_allclose(dots.get_offsets(), run.paths.features[0, :, 0, 4])
+    assert (np.asarray(cells.get_array()) == 2).sum() == episode.covered(4)[0]
+    assert "step 4 of 5" in axis.get_title(loc="left")
+
+
+def test_a_map_is_filmed_too_with_agents_in_the_middle_of_their_cells():
+    made = made_run(environment=gridworld("S..\n.#.", horizon=3), agents=1, seeds=(0,))
+    episode = episode_of(dataclasses.replace(made, team=TabularSoftmax(jnp.zeros((1, 1, 5, 4)), False)))
+    np.testing.assert_array_equal(episode.points[0, 0, 0], (0.5, 1.5))
+    assert set(np.abs(np.diff(episode.points[0, 0], axis=0)).ravel()) <= {0.0, 1.0}
+    assert episode.num_cells == 5
+
+
+def test_what_cannot_be_filmed_is_said(run, tmp_path):
+    with pytest.raises(ValueError, match="has kept 2 batch elements, numbered from 0: there is no 2"):
+        film(run, tmp_path / "film.gif", element=2)
+    with pytest.raises(ValueError, match="has kept no paths"):
+        film(dataclasses.replace(run, paths=None), tmp_path / "film.gif")
+    with pytest.raises(ValueError, match=r"ends with \.gif or \.mp4, unlike film\.avi"):
+        film(run, tmp_path / "film.avi")
+    assert list(tmp_path.iterdir()) == []
