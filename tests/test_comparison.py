@@ -143,6 +143,7 @@ def test_equal_scores_are_compared_without_ado(few_samples):
             "entropy",
             "not 3 on room-det, 2 on maze-det",
         ),
+        ([made_run(), made_run(single=True)], "particle_entropy", "of parallel on room-det was not measured"),
         ([made_run(), made_run(single=True)], "entropi", "did you mean 'entropy'"),
         ([made_run(shift=np.nan), made_run(single=True)], "entropy", "entropy of parallel on room-det is not a number"),
     ],

@@ -1,5 +1,5 @@
 import pytest
-from tests.made_runs import made_run
+from tests.made_runs import made_continuous_run, made_run
 
 from farflung import gridworld, make_world
 from farflung.grouping import by_algorithm_and_task
@@ -27,6 +27,14 @@ def test_what_follows_from_another_setting_is_not_said():
     assert names(made_run(updates=50), made_run()) == ["updates 50", "updates 1000"]
     assert names(made_run(optimizer="natural"), made_run()) == ["natural", "adam"]
     assert names(made_run(preset="paper", credit="causal"), made_run()) == ["paper, causal", "farflung"]
+
+
+def test_networks_are_named_after_what_they_differ_in_whatever_their_world_is_called():
+    assert names(made_continuous_run(), made_continuous_run(single=True)) == ["parallel", "single"]
+    assert names(made_continuous_run(policy="shared-trunk"), made_continuous_run()) == ["policy shared-trunk", "policy neural"]
+    environment = made_continuous_run().world
+    named = [made_run("custom", environment, policy="neural", single=single, updates=50 + single) for single in (False, True)]
+    assert names(*named) == ["parallel, updates 50", "single, updates 51"]
 
 
 def test_tasks_are_worlds():

@@ -4,9 +4,10 @@ from html.parser import HTMLParser
 
 import jax.numpy as jnp
 import pytest
+from tests.made_runs import made_continuous_run
 
 import farflung
-from farflung.notebook import hosted_html, is_notebook, run_html, team_html, world_html
+from farflung.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, world_html
 
 
 class Text(HTMLParser):
@@ -49,6 +50,24 @@ def test_a_world_that_is_no_map_is_a_table():
     shown = parsed(world_html(world))
     assert shown.images == 0
     assert {"states", "2", "deterministic"} <= set(shown.texts)
+
+
+def test_a_world_whose_states_are_vectors_is_shown_with_its_walls():
+    shown = parsed(continuous_html(farflung.make_continuous("point-gap")))
+    assert shown.images == 1
+    assert {"vectors of 2 numbers", "x, y", "400 within reach, of a grid of 20 x 20", "2 numbers", "64"} <= set(shown.texts)
+    shown = parsed(continuous_html(farflung.make_continuous("mountain-car-discrete", neighbours=0)))
+    assert shown.images == 0
+    assert {"3 choices", "position, velocity", "counts in the cells"} <= set(shown.texts)
+
+
+def test_a_run_where_states_are_vectors_is_shown_too():
+    made = made_continuous_run(agents=2, seeds=(0,))
+    finals = {name: [0.5] for name in made.metrics.columns}
+    summary = {**made.summary, "final": finals, "percent_of_ceiling": [90.0], "updates": 100, "seconds": 1.0}
+    shown = parsed(run_html(dataclasses.replace(made, summary=summary)))
+    assert shown.images == 1
+    assert {"particle entropy", "90.00"} <= set(shown.texts)
 
 
 def test_a_team_shows_how_decided_each_agent_is():

@@ -52,7 +52,7 @@ def show_richly() -> None:
         formatter.for_type_by_name("farflung.environments.tabular", "TabularMDP", _if_possible(world_html))
         formatter.for_type_by_name("farflung.environments.continuous", "ContinuousWorld", _if_possible(continuous_html))
         formatter.for_type_by_name("farflung.hosting.world", "HostedWorld", _if_possible(hosted_html))
-        formatter.for_type_by_name("farflung.policies", "TabularSoftmax", _if_possible(team_html))
+        formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", _if_possible(team_html))
         formatter.for_type_by_name("farflung.runs", "Run", _if_possible(run_html))
 
 
