@@ -1,6 +1,7 @@
 """A team's episode as a moving picture on disk."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -70,6 +71,8 @@ def film(
                     writer.grab_frame()
             unfinished.chmod(0o666 & ~umask())
             unfinished.replace(path)
+    except subprocess.CalledProcessError:
+        raise ValueError(f"ffmpeg cannot write {path.name}: it may know no H.264; choose a .gif") from None
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
     return path

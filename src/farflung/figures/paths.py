@@ -1,6 +1,5 @@
 """Where agents go in a plane: their ways, and how they cover it."""
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -70,17 +69,16 @@ def plane_of(world: ContinuousWorld) -> Plane:
     """The first two features of a world; of a world with only one, that feature over time."""
     projection = world.projection
     if len(projection.names) == 1:
-        names, low, high = ("step", projection.names[0]), (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
-        return Plane(
-            names, low, high, world.is_free.reshape(1, -1), angles=tuple(1 for _ in projection.angles), is_to_scale=False
-        )
-    (x, y), *others = zip(projection.low[:2], projection.high[:2], strict=True), *projection.names[2:]
+        low, high = (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
+        is_free, angles = world.is_free.reshape(1, -1), tuple(1 for _ in projection.angles)
+        return Plane(("step", projection.names[0]), low, high, is_free, angles=angles, is_to_scale=False)
+    first, second, *others = projection.names
+    low, high = ((ends[0], ends[1]) for ends in (projection.low, projection.high))
     is_free = np.asarray(world.is_free.reshape(*projection.bins[:2], -1).any(axis=-1))
     angles = tuple(angle for angle in projection.angles if angle < 2)
-    units = {re.search(r"(\(.*\))?$", name)[0] for name in projection.names[:2]}  # type: ignore[index]
-    is_to_scale = not angles and len(units) == 1 and projection.scale[0] == projection.scale[1]
-    names = (projection.names[0] + (f"; not shown: {', '.join(others)}" if others else ""), projection.names[1])
-    return Plane(names, (x[0], y[0]), (x[1], y[1]), is_free, world.walls, angles, is_to_scale)
+    has_one_unit = first.partition("(")[2] == second.partition("(")[2] and projection.scale[0] == projection.scale[1]
+    names = (first + (f"; not shown: {', '.join(others)}" if others else ""), second)
+    return Plane(names, low, high, is_free, world.walls, angles, is_to_scale=has_one_unit and not angles)
 
 
 def plane_of_map(world: Mapped) -> Plane:
