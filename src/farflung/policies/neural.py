@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -106,11 +106,11 @@ class NeuralPolicy(eqx.Module):
             return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
         mean, log_std = self._gaussian(outputs)
         is_bounded, low, high = box(self.actions)
-        nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _NODES.astype(np.float32)
+        nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _last(_NODES.astype(np.float32), mean.ndim + 1)
         log_slopes = 2 * (math.log(2) - nodes - jax.nn.softplus(-2 * nodes))  # of tanh
-        squeezed = np.log((high - low) / 2) + jnp.sum(log_slopes * _NODE_SHARES.astype(np.float32), axis=-1)
-        own = log_std + 0.5 * math.log(2 * math.pi * math.e)
-        return jnp.sum(own + jnp.where(is_bounded, squeezed, 0.0), axis=-1)
+        of_slopes = jnp.sum(log_slopes * _last(_NODE_SHARES.astype(np.float32), nodes.ndim), axis=-1)
+        squeezed = jnp.where(_last(is_bounded, mean.ndim), _last(np.log((high - low) / 2), mean.ndim) + of_slopes, 0.0)
+        return jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e) + squeezed, axis=-1)
 
     def gradient(
         self,
@@ -136,7 +136,7 @@ class NeuralPolicy(eqx.Module):
         return eqx.filter_grad(sought)(self)
 
     def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
-        center, scale = _single(self.center), _single(self.scale)
+        center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
         hidden = jnp.where(jnp.isfinite(states), (states - center) / scale, 0.0)
         with jax.default_matmul_precision("highest"):  # what a GPU would else round to 10 bits is not reproducible
             for layer in self.trunk:
@@ -148,7 +148,7 @@ class NeuralPolicy(eqx.Module):
         if self.log_std is None:
             mean, log_std = jnp.split(outputs, 2, axis=-1)
         else:
-            mean, log_std = outputs, jnp.broadcast_to(self.log_std, outputs.shape)
+            mean, log_std = outputs, jnp.broadcast_to(_last(self.log_std, outputs.ndim), outputs.shape)
         return mean, jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD)
 
 
@@ -193,9 +193,10 @@ def executed(space: Choices | Bounds, actions: Array) -> Array:
     """What the world is told: a choice as it is, a vector squashed into its bounds."""
     if isinstance(space, Choices):
         return actions
-    is_bounded, low, high = box(space)
+    is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
     squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
-    return jnp.where(is_bounded, squashed, jnp.clip(actions, _single(space.low), _single(space.high)))
+    least, most = (_last(_single(bounds), actions.ndim) for bounds in (space.low, space.high))
+    return jnp.where(is_bounded, squashed, jnp.clip(actions, least, most))
 
 
 def box(space: Bounds) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
@@ -207,7 +208,12 @@ def box(space: Bounds) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"],
 
 def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
     assert layer.bias is not None
-    return inputs @ layer.weight.T + layer.bias
+    return inputs @ layer.weight.T + _last(layer.bias, inputs.ndim)
+
+
+def _last(values: Any, num_axes: int) -> Any:
+    """A vector along the last of so many axes."""
+    return values.reshape((1,) * (num_axes - 1) + (-1,))
 
 
 def _single(values: tuple[float, ...]) -> Float[np.ndarray, " value"]:

@@ -1,0 +1,128 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from farflung import policies
+from farflung.environments import Bounds, Choices, make_continuous
+from farflung.policies import Networks, UniformPolicy
+
+CAR, DISCRETE_CAR, GAP = (make_continuous(name) for name in ("mountain-car", "mountain-car-discrete", "point-gap"))
+neural_team = jax.jit(policies.neural_team, static_argnums=(2, 3))
+log_probabilities, policy_entropies = jax.jit(policies.log_probabilities), jax.jit(policies.policy_entropies)
+gradient = jax.jit(policies.NeuralPolicy.gradient)
+STATES = np.array([[-0.5, 0.01], [0.3, -0.04]], np.float32)
+
+
+def by_hand(team, agent, state):
+    """The outputs of one agent's network, in NumPy."""
+    hidden = (state - np.array(team.center)) / np.array(team.scale)
+    for layer in team.trunk:
+        weight, bias = (
+            np.asarray(part if team.has_shared_trunk else part[agent], float) for part in (layer.weight, layer.bias)
+        )
+        hidden = np.tanh(weight @ hidden + bias)
+    return np.asarray(team.head.weight[agent], float) @ hidden + np.asarray(team.head.bias[agent], float)
+
+
+def in_batch(rows):
+    """One agent's rows for each of two agents, as [batch, agent, trajectory, time, ...]."""
+    return jnp.broadcast_to(jnp.asarray(rows), (1, 2, 1, *np.shape(rows)))
+
+
+@pytest.mark.parametrize("networks", [Networks((8, 5)), Networks((8,), has_shared_trunk=True)])
+def test_a_gaussian_policy_has_the_density_of_its_network(networks):
+    team = neural_team(jax.random.key(0), GAP, 2, networks, scale=1.0)
+    actions = np.array([[0.3, -1.2], [2.0, 0.1]], np.float32)
+    found = log_probabilities(team, in_batch(STATES), in_batch(actions))
+    for agent in range(2):
+        means = [by_hand(team, agent, state) for state in STATES]
+        expected = stats.norm.logpdf(actions, means, networks.std).sum(axis=1)
+        np.testing.assert_allclose(found[0, agent, 0], expected, rtol=1e-5)
+
+
+def test_deviations_may_depend_on_the_state():
+    team = neural_team(jax.random.key(0), GAP, 2, Networks((8,), has_free_std=False, std=0.3), scale=1.0)
+    action = np.array([0.3, -1.2], np.float32)
+    mean, log_std = np.split(by_hand(team, 1, STATES[0]), 2)
+    expected = stats.norm.logpdf(action, mean, np.exp(log_std)).sum()
+    assert team.log_std is None
+    assert log_probabilities(team, in_batch(STATES[:1]), in_batch([action]))[0, 1, 0, 0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_categorical_policy_is_the_softmax_of_its_network():
+    team = neural_team(jax.random.key(0), DISCRETE_CAR, 2, Networks((8,)), scale=5.0)
+    logits = by_hand(team, 0, STATES[1])
+    expected = np.exp(logits) / np.exp(logits).sum()
+    found = log_probabilities(team, in_batch([STATES[1]] * 3), in_batch(np.arange(3)))[0, 0, 0]
+    np.testing.assert_allclose(np.exp(found), expected, rtol=1e-5)
+    policy = jax.tree.map(lambda leaf: leaf[0], team)
+    noise = (jnp.arange(20_000) / 20_000)[:, None]
+    drawn = jax.vmap(policy.sampler(), (0, None, None))(noise, jnp.int32(0), jnp.asarray(STATES[1]))
+    np.testing.assert_allclose(np.bincount(drawn, minlength=3) / 20_000, expected, atol=1e-3)
+    entropy = policy_entropies(team, in_batch(STATES[1:]))[0, 0, 0, 0]
+    assert entropy == pytest.approx(stats.entropy(expected), rel=1e-4)
+
+
+def test_noise_becomes_a_gaussian_and_is_finite_at_both_ends():
+    team = neural_team(jax.random.key(0), GAP, 1, Networks((4,)), scale=1.0)
+    policy = jax.tree.map(lambda leaf: leaf[0], team)
+    noise = jnp.array([[0.0, 1 - 2.0**-24], [0.5, stats.norm.cdf(1.5)]])
+    drawn = jax.vmap(policy.sampler(), (0, None, None))(noise, jnp.int32(0), jnp.asarray(STATES[0]))
+    assert np.isfinite(drawn).all()
+    np.testing.assert_allclose(drawn[1], by_hand(team, 0, STATES[0]) + 0.6 * np.array([0, 1.5]), atol=1e-5)
+
+
+@pytest.mark.parametrize("std", [0.1, 0.6, 1.5])
+def test_the_entropy_of_squashed_actions_is_that_of_their_density(std):
+    team = neural_team(jax.random.key(3), CAR, 1, Networks((4,), std=std), scale=3.0)
+    mean = by_hand(team, 0, STATES[0])[0]
+
+    def term(action):
+        density = stats.norm.pdf(np.arctanh(action), mean, std) / (1 - action**2)
+        return -density * np.log(density) if density > 0 else 0.0
+
+    expected = integrate.quad(term, -1, 1, limit=400, points=[np.tanh(mean)])[0]
+    found = policy_entropies(team, jnp.asarray(STATES[:1]).reshape(1, 1, 1, 1, 2))
+    assert float(found[0, 0, 0, 0]) == pytest.approx(expected, abs=2e-3)
+
+
+def test_actions_are_squashed_into_their_bounds_or_clipped_where_there_is_but_one():
+    space = Bounds((-2.0, -np.inf, 0.0), (1.0, np.inf, np.inf))
+    team = UniformPolicy(space)
+    drawn = jnp.array([[50.0, 50.0, 50.0], [-50.0, -50.0, -50.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(team.executed(drawn), [[1, 50, 50], [-2, -50, 0], [-0.5, 0, 0]])
+
+
+def test_random_actions_are_uniform_between_their_bounds():
+    team = UniformPolicy(Bounds((-2.0,), (4.0,)))
+    noise = jnp.array([[0.25], [0.5], [0.875]])
+    drawn = jax.vmap(team.sampler(), (0, None, None))(noise, jnp.int32(0), jnp.zeros(1))
+    np.testing.assert_allclose(team.executed(drawn)[:, 0], [-0.5, 1.0, 3.25], atol=1e-5)
+    assert float(policy_entropies(team, jnp.zeros((1, 1, 1, 1, 3)))[0, 0, 0, 0]) == pytest.approx(np.log(6))
+    chosen = jax.vmap(UniformPolicy(Choices(4)).sampler(), (0, None, None))(noise, jnp.int32(0), jnp.zeros(1))
+    assert chosen.tolist() == [1, 2, 3]
+
+
+def test_the_gradient_of_a_shared_trunk_is_the_sum_of_what_the_agents_want():
+    team = neural_team(jax.random.key(0), GAP, 2, Networks((6,), has_shared_trunk=True), scale=1.0)
+    states = jax.random.normal(jax.random.key(1), (3, 2, 2, 4, 2)) * 0.3
+    actions, weights = jax.random.normal(jax.random.key(2), (2, 3, 2, 2, 4, 2)) + 0.1
+    weights = weights[..., 0]
+    together = gradient(team, states, actions, weights, bonus=0.3)
+    apart = [gradient(team, states, actions, weights * is_agent.reshape(1, 2, 1, 1)) for is_agent in jnp.eye(2)]
+    own = [gradient(team, states, actions, jnp.zeros_like(weights), bonus=0.3)]
+    total = jax.tree.map(lambda *parts: sum(parts), *apart, *own)
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, atol=1e-4), together, total)
+    assert jnp.all(apart[0].head.weight[1] == 0)
+    assert together.trunk[0].weight.shape == (6, 2)
+
+
+def test_states_after_the_end_have_no_part_in_the_gradient():
+    team = neural_team(jax.random.key(0), GAP, 1, Networks((6,)), scale=1.0)
+    states = jax.random.normal(jax.random.key(1), (2, 1, 1, 4, 2)) * 0.3
+    actions, weights = jnp.ones((2, 1, 1, 4, 2)), jnp.ones((2, 1, 1, 4))
+    ended = gradient(team, states.at[:, :, :, 2:].set(jnp.nan), actions, weights, bonus=0.3)
+    shorter = gradient(team, states[:, :, :, :2], actions[:, :, :, :2], weights[..., :2], bonus=0.3)
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-5), ended, shorter)
