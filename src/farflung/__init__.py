@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from farflung.experiments.offline import learn_offline
     from farflung.experiments.reproduce import reproduce
     from farflung.films import film
+    from farflung.hosting.vectors import VectorWorld
     from farflung.hosting.world import HostedWorld, hosted
     from farflung.metrics import Metrics, measure, occupancy
     from farflung.policies import TabularSoftmax, softmax_team, uniform_team
@@ -71,6 +72,7 @@ __all__ = [
     "TabularMDP",
     "TabularSoftmax",
     "Trajectories",
+    "VectorWorld",
     "ablate",
     "ceiling",
     "collect",
@@ -135,6 +137,7 @@ _MODULES = {
     "experiments.offline": ("learn_offline",),
     "experiments.reproduce": ("reproduce",),
     "films": ("film",),
+    "hosting.vectors": ("VectorWorld",),
     "hosting.world": ("HostedWorld", "hosted"),
     "metrics": ("Metrics", "measure", "occupancy"),
     "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),

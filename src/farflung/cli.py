@@ -83,7 +83,8 @@ def _one_line(boxed: str) -> str:
             sections[-1] = f"{sections[-1]} {text}".strip()
     has_title = "╭" not in boxed and len(sections) > 1
     message, *rest = sections[has_title:]
-    message = re.sub(r"^Error parsing \S*(config|output|logging|hosting): ", "", message).replace("'config.world'", "WORLD")
+    message = re.sub(r"^Error parsing \S*(config|output|logging|hosting|features): ", "", message)
+    message = message.replace("'config.world'", "WORLD")
     message = re.sub(r"^(Missing from farflung \S+: [A-Z]+) .*", r"\1", message)
     message = re.sub(r"\b(batch|learning|log)_(size|rate|every)\b", r"\1-\2", message)
     for section in rest:

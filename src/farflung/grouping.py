@@ -9,6 +9,7 @@ import numpy as np
 
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, World
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.runs import Run
 
@@ -136,6 +137,8 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
 def _identity(world: World) -> Hashable:
     if isinstance(world, HostedWorld):
         return world.name, world.horizon, repr(world.settings)
+    if isinstance(world, VectorWorld):
+        return world.name, world.horizon, repr(world.settings), world.projection
     if isinstance(world, ContinuousWorld):
         return world.recipe or repr(world)
     arrays = (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability)

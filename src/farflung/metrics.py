@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from farflung.entropy import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.environments import TabularMDP
-from farflung.environments.continuous import Projection
 from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy, policy_entropies
+from farflung.projection import Projection
 from farflung.rollout import Trajectories, acted_in, play
 from farflung.tables import count_by_index, exact_sum
 

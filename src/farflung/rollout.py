@@ -13,6 +13,10 @@ from farflung.policies import Team, UniformPolicy
 from farflung.tables import runs_on_cpu
 
 
+class WorldWarning(RuntimeWarning):
+    """A world does what nothing can be learnt from."""
+
+
 class Trajectories(NamedTuple):
     """What a team has lived through: all `horizon` + 1 states, and the actions between them.
 

@@ -13,26 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, TabularMDP, World, make_continuous
 from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
-from farflung.policies import Networks, Outlook, TabularSoftmax, Team, neural_team
+from farflung.teams import team_from_arrays, team_to_arrays
 from farflung.training import Counted, last_percent
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _PATHS = "paths.npz"
-_LEAF = "network"
 _FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg", "film.gif"}
 
 
@@ -69,7 +67,7 @@ class Run:
         """The world, where its dynamics are known."""
         if isinstance(self.world, HostedWorld):
             raise ValueError(f"{self.config.world} was stepped on the host: its dynamics are not known")
-        if isinstance(self.world, ContinuousWorld):
+        if isinstance(self.world, ContinuousWorld | VectorWorld):
             raise ValueError(f"the states of {self.config.world} are vectors: no table holds its dynamics")
         return self.world
 
@@ -171,7 +169,7 @@ def load_run(path: str | Path) -> Run:
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         world = world_from_bytes((path / _WORLD).read_bytes())
         learnt = _arrays((path / _POLICIES).read_bytes())
-        team = _team_of(learnt, config, world)
+        team = team_from_arrays(learnt, config, world)
         paths = Paths(**_arrays((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
         counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
@@ -203,7 +201,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
-    _write_arrays(directory / _POLICIES, _learnt(run.team) | ({} if run.counted is None else run.counted._asdict()))
+    _write_arrays(directory / _POLICIES, team_to_arrays(run.team) | _counted(run))
     if run.paths is not None:
         _write_arrays(directory / _PATHS, run.paths._asdict())
     for name, figure in figures.items():
@@ -211,35 +209,13 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    np.savez_compressed(path, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+    given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+    np.savez_compressed(path, allow_pickle=False, **given)
 
 
-def networks_of(config: Explore) -> Networks:
-    """The networks that a config asks for."""
-    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
-
-
-def _learnt(team: Team) -> dict[str, Any]:
-    if isinstance(team, TabularSoftmax):
-        return {"logits": team.logits, "is_time_dependent": team.is_time_dependent}
-    return {_LEAF + jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(team)}
-
-
-def _team_of(learnt: Mapping[str, np.ndarray], config: Explore, world: World) -> Team:
-    """The team whose arrays were kept, each checked to be what the config asks for."""
-    if not config.is_neural:
-        return TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
-    assert isinstance(world, Outlook)
-    num_agents = 1 if config.single else config.agents
-    expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, num_agents, networks_of(config))
-
-    def kept(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
-        array = learnt[_LEAF + jax.tree_util.keystr(path)]
-        if array.shape != (len(config.seeds), *leaf.shape):
-            raise ValueError(f"the networks have a part of the shape {array.shape}, not {(len(config.seeds), *leaf.shape)}")
-        return jnp.asarray(array, leaf.dtype)
-
-    return jax.tree_util.tree_map_with_path(kept, expected)
+def _counted(run: Run) -> dict[str, Any]:
+    """But for the paths, which have a file of their own."""
+    return {} if run.counted is None else run.counted._replace(features=None)._asdict()
 
 
 def _arrays(archive: bytes) -> dict[str, np.ndarray]:
@@ -248,7 +224,7 @@ def _arrays(archive: bytes) -> dict[str, np.ndarray]:
 
 
 def _arrays_of(world: World) -> dict[str, np.ndarray]:
-    if isinstance(world, HostedWorld):
+    if isinstance(world, HostedWorld | VectorWorld):
         return world.to_arrays()
     if isinstance(world, ContinuousWorld):
         return {"recipe": np.array(world.recipe)}
@@ -259,6 +235,8 @@ def _arrays_of(world: World) -> dict[str, np.ndarray]:
 def _world_of(arrays: dict[str, np.ndarray]) -> World:
     if "hosted" in arrays:
         return HostedWorld.from_arrays(**arrays)
+    if "vectors" in arrays:
+        return VectorWorld.from_arrays(**arrays)
     if "recipe" in arrays:
         return make_continuous(str(arrays["recipe"]))
     fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}

@@ -22,6 +22,8 @@ from farflung.rollout import Faults, Trajectories
 
 _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
+ELEMENTS_SHOWN = 8
+"""Of a batch, where a few episodes are kept to be looked at."""
 _tracing = threading.Lock()
 
 
@@ -46,6 +48,8 @@ class Counted(NamedTuple):
     """How each agent's visits are spread over the states, in the batch of the last record."""
     num_steps: int
     """Environment steps that the teams of all seeds have taken by now."""
+    features: Float[np.ndarray, "seed element agent trajectory times feature"] | None = None
+    """Where states are vectors: their projection in some elements of that batch; not a number after an episode's end."""
 
 
 class Progress(NamedTuple):

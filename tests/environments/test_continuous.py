@@ -8,7 +8,7 @@ import pytest
 
 from farflung.entropy import Entropy
 from farflung.environments import Projection
-from farflung.environments.continuous import whole_bins, whole_neighbours
+from farflung.projection import whole_bins, whole_neighbours
 
 COMPASS = Projection((1, 3), ("angle", "height"), (-math.pi, 0.0), (math.pi, 1.0), (4, 2), (6.0, 1.0), 0, angles=(0,))
 

@@ -9,8 +9,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from farflung.environments.continuous import Projection
 from farflung.environments.robots import RobotState, ant, robot
+from farflung.projection import Projection
 
 # Compiles within seconds, where the ant takes half a minute.
 HOPPER = """

@@ -9,7 +9,8 @@ from tests.hosting.simulators import Corridor, Planes
 import farflung
 from farflung import PGPSE, TabularSoftmax, Trajectories
 from farflung.entropy import ragged_plug_in
-from farflung.hosting.training import Tables, train_hosted
+from farflung.hosting.lessons import Tables
+from farflung.hosting.training import train_hosted
 from farflung.hosting.world import HostedWorld, hosted
 from farflung.metrics import measure, measure_ragged
 
@@ -69,8 +70,9 @@ def test_whole_episodes_are_measured_as_ever():
     team = farflung.softmax_team(jax.random.key(0), world, 3)
     batch = farflung.play(jax.random.key(1), team, world, 5, 2)
     padded = TabularSoftmax(jnp.pad(team.logits, ((0, 0), (0, 1), (0, 0))))
-    for ragged, plain in zip(measure_ragged(padded, batch, 43), measure(team, batch, 43), strict=True):
-        np.testing.assert_allclose(ragged, plain, rtol=1e-5)
+    ragged, plain = measure_ragged(padded, batch, 43), measure(team, batch, 43)
+    for name, value in ragged.columns.items():
+        np.testing.assert_allclose(value, plain.columns[name], rtol=1e-5)
 
 
 def train(world, seeds=(0, 1), num_updates=12, **changes):
@@ -97,7 +99,7 @@ def test_a_team_learns_to_spread_out():
 
 def test_tables_grow_with_the_states_that_are_met(monkeypatch):
     plenty = train(hosted(Planes, horizon=8, observe="cell"), num_updates=3)[-1]
-    monkeypatch.setattr("farflung.hosting.training._FIRST_CAPACITY", 2)
+    monkeypatch.setattr("farflung.hosting.lessons._FIRST_CAPACITY", 2)
     world = hosted(Planes, horizon=8, observe="cell")
     scarce = train(world, num_updates=3)[-1]
     assert world.num_states > 4

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tests.hosting.simulators import Broken, Corridor, Planes, Sleepy, Unlucky
 
-from farflung.hosting.pool import OVER
+from farflung.hosting.players import OVER
 from farflung.hosting.world import hosted
 
 NUM_EPISODES, NUM_AGENTS, HORIZON = 12, 2, 6
@@ -20,12 +20,12 @@ def play(world, num_episodes=NUM_EPISODES):
     agents = np.arange(num_episodes) % NUM_AGENTS
     noise = generator.random((num_episodes, HORIZON))
     with world.open(NUM_AGENTS, num_episodes) as pool:
-        return noise, pool.play(world.index, thresholds, agents, agents, noise, 1 + np.arange(num_episodes))
+        return noise, pool.play(world.player(thresholds, agents, noise), agents, 1 + np.arange(num_episodes))
 
 
 @pytest.mark.parametrize("options", [{"copies": 12}, {"copies": 2}, {"copies": 3}, {"workers": 2}])
 def test_episodes_are_those_of_the_environment_played_alone(options):
-    noise, (states, actions, rewards, is_terminated) = play(hosted(Corridor, horizon=HORIZON, **options))
+    noise, (states, actions, rewards, is_terminated, broken) = play(hosted(Corridor, horizon=HORIZON, **options))
     for episode in range(NUM_EPISODES):
         environment = Corridor()
         observation, _ = environment.reset(seed=1 + episode)
@@ -41,6 +41,7 @@ def test_episodes_are_those_of_the_environment_played_alone(options):
         np.testing.assert_array_equal(states[episode], expected)
         assert is_terminated[episode] == is_over
     assert 0 < is_terminated.sum() < NUM_EPISODES
+    assert not broken.any()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,6 @@ def test_states_that_are_not_in_the_table_are_played_by_its_last_row():
     thresholds[..., :3] = 0  # always the fourth action, which moves on
     first = np.zeros(2, int)
     with world.open(1, 2) as pool:
-        played = pool.play(world.index, thresholds, first, first, np.full((2, HORIZON), 0.5), np.arange(2))
+        played = pool.play(world.player(thresholds, first, np.full((2, HORIZON), 0.5)), first, np.arange(2))
     np.testing.assert_array_equal(played.states, [range(HORIZON + 1)] * 2)
     np.testing.assert_array_equal(world.index.features, [(3 + step, 7) for step in range(HORIZON + 1)])

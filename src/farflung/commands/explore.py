@@ -2,22 +2,24 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farflung.commands import terminal
 from farflung.commands.terminal import Logging, Output, one_line_warnings, progress_bar
-from farflung.config import PAPER_WORLDS, Explore, Hosting, check_world, is_map_file
+from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, Explore, Features, Hosting, check_world, is_map_file
 
 if TYPE_CHECKING:
+    from farflung.environments import ContinuousWorld
     from farflung.experiments.trials import Status
     from farflung.runs import Run
 
 
-def explore(config: Explore, hosting: Hosting, output: Output, logging: Logging) -> Callable[[], int]:
+def explore(config: Explore, hosting: Hosting, features: Features, output: Output, logging: Logging) -> Callable[[], int]:
     """Train a team of agents to visit, together, as many different states as evenly as possible."""
 
     def run() -> int:
@@ -47,30 +49,60 @@ def explore(config: Explore, hosting: Hosting, output: Output, logging: Logging)
                 show(config.world, status.update, status.num_updates, state)
 
             result = train_team(
-                **_world(config, hosting), out=out, force=output.force, on_progress=on_progress, loggers=loggers
+                **_world(config, hosting, features), out=out, force=output.force, on_progress=on_progress, loggers=loggers
             )
         if not output.quiet:
             _print_table(result, out, is_on_stderr=output.json)
         if output.json:
             print(to_json(result.summary))
+        if reason := result.summary.get("stopped_because"):
+            print(f"farflung: {reason}; what there is was saved in {out}", file=sys.stderr)
+            return 1
         return 130 if result.summary["is_interrupted"] else 0
 
     return run
 
 
-def _world(config: Explore, hosting: Hosting) -> dict[str, Any]:
-    """The settings, with the environment to be stepped on the host where anything about that was said."""
+def _world(config: Explore, hosting: Hosting, features: Features) -> dict[str, Any]:
+    """The settings, with the world itself where anything about it was said that its name doesn't say."""
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    if hosting == Hosting():
+    chosen = {name: value for name, value in dataclasses.asdict(features).items() if value is not None}
+    if hosting == Hosting() and not chosen:
         return settings
     if config.world in PAPER_WORLDS or is_map_file(config.world) or config.slip is not None:
         raise ValueError("options of how to step and observe an environment are for those of Gymnasium alone")
+    if config.world in CONTINUOUS_WORLDS:
+        return {**settings, "world": _continuous(config, hosting, chosen), "horizon": None}
     from farflung.hosting.world import hosted
 
     options = dataclasses.asdict(hosting)
     del options["hosted"]
-    world = hosted(config.world, horizon=config.horizon, **options)
-    return {**settings, "world": world, "horizon": None}
+    given = _given(options.pop("make") or (), {"environment", "horizon", *options, *dataclasses.asdict(features)})
+    return {**settings, "world": hosted(config.world, horizon=config.horizon, **options, **chosen, **given), "horizon": None}
+
+
+def _continuous(config: Explore, hosting: Hosting, chosen: dict[str, Any]) -> "ContinuousWorld":
+    from farflung.environments import make_continuous
+
+    if hosting != Hosting() or not chosen.keys() <= {"bins", "neighbours"}:
+        raise ValueError(f"of {config.world} only bins, neighbours and the horizon can be chosen: the rest is its own")
+    return make_continuous(config.world, horizon=config.horizon, **chosen)
+
+
+def _given(pairs: Sequence[str], taken: Collection[str]) -> dict[str, Any]:
+    """What KEY=VALUE pairs say."""
+    given = {}
+    for pair in pairs:
+        name, is_pair, value = pair.partition("=")
+        if not (name.isidentifier() and is_pair):
+            raise ValueError(f"make has pairs KEY=VALUE, not {pair!r}")
+        if name in taken:
+            raise ValueError(f"make: {name} is no option of the environment itself but --{name}")
+        try:
+            given[name] = json.loads(value)
+        except ValueError:
+            given[name] = value
+    return given
 
 
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
@@ -100,6 +132,10 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
         where = f"in {summary['hosted']['workers']} worker processes" if summary["hosted"]["workers"] else "in this process"
         copies = f"{summary['hosted']['copies']} copies of {run.config.world}"
         console.print(f"host-stepped: {copies} {where}; a compiled world is far faster")
+    projection = getattr(run.world, "projection", None)
+    if projection is not None:
+        how = f"the distance to neighbour {projection.neighbours}" if projection.neighbours else "counts over the grid"
+        console.print(f"states: {', '.join(projection.names)} on a grid of {projection.num_cells:,} cells; learnt from {how}")
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:

@@ -67,16 +67,18 @@ def rate(steps_per_second: float) -> str:
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Has loggers and simulators that fail tell so in one line on stderr, and whatever else they print go there too."""
+    """Has loggers, simulators and worlds that fail tell so in one line on stderr, and all else they print go there too."""
     from farflung.hosting.pool import SimulatorWarning
     from farflung.loggers import LoggerWarning
+    from farflung.rollout import WorldWarning
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         honest = warnings.showwarning
         warnings.simplefilter("always", SimulatorWarning)
+        warnings.simplefilter("always", WorldWarning)
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, LoggerWarning | SimulatorWarning):
+            if issubclass(category, LoggerWarning | SimulatorWarning | WorldWarning):
                 print(f"farflung: {message}", file=sys.stderr)
             else:
                 honest(message, category, *where, **more)

@@ -3,7 +3,7 @@
 from farflung.config.comparison import Compare
 from farflung.config.data import Collect, OfflineLearning, check_dataset_id
 from farflung.config.film import Film
-from farflung.config.hosting import Hosting
+from farflung.config.hosting import Features, Hosting
 from farflung.config.options import (
     CEILING_METHODS,
     CONTINUOUS_WORLDS,
@@ -46,6 +46,7 @@ __all__ = [
     "Compare",
     "Concentration",
     "Explore",
+    "Features",
     "Film",
     "FrankWolfeRun",
     "Hosting",

@@ -11,7 +11,7 @@ from farflung.checks import whole_number
 from farflung.datasets.episodes import Dataset, Source
 from farflung.datasets.sources import NotDiscreteError, observed_world, spaces_of, spec_to_json
 from farflung.environments import NoTableError, TabularMDP
-from farflung.hosting.pool import OVER, Episodes
+from farflung.hosting.players import OVER, Episodes
 from farflung.hosting.world import HostedWorld
 from farflung.policies import TabularSoftmax
 
@@ -61,7 +61,7 @@ def _played(world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed
             seeds = generator.integers(2**31 - 1, size=per_part)
             number = min(per_part, left - part * per_part)
             agents = np.arange(number) % num_agents
-            yield pool.play(world.index, thresholds, agents, agents, noise[:number], seeds[:number])
+            yield pool.play(world.player(thresholds, agents, noise[:number]), agents, seeds[:number])
 
 
 def _source(world: HostedWorld, metadata: Mapping[str, Any]) -> tuple[Source, int]:

@@ -1,7 +1,7 @@
 """The worlds that a team can explore."""
 
 from farflung.environments.classic import MountainCar, Pendulum, mountain_car, pendulum
-from farflung.environments.continuous import Bounds, Choices, ContinuousWorld, Projection
+from farflung.environments.continuous import ContinuousWorld
 from farflung.environments.environment import Environment, Outline
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import NoTableError, from_gymnasium
@@ -9,6 +9,7 @@ from farflung.environments.named import World, find_world, make_world
 from farflung.environments.named_continuous import make_continuous
 from farflung.environments.point_maze import PointMaze, point_map, point_maze
 from farflung.environments.tabular import TabularMDP, from_kernel, tabular_mdp
+from farflung.projection import Bounds, Choices, Projection
 
 __all__ = [
     "MAZE",

@@ -8,16 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from farflung.checks import whole_number
-from farflung.environments.continuous import (
-    Bounds,
-    Choices,
-    ContinuousWorld,
-    Projection,
-    whole_bins,
-    whole_neighbours,
-    write_recipe,
-)
+from farflung.environments.continuous import ContinuousWorld, write_recipe
 from farflung.environments.walls import Rectangle
+from farflung.projection import Bounds, Choices, Projection, whole_bins, whole_neighbours
 
 
 class MountainCar(ContinuousWorld):

@@ -8,9 +8,10 @@ from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import NoTableError, from_gymnasium
 from farflung.environments.named_continuous import make_continuous
 from farflung.environments.tabular import TabularMDP
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld, hosted
 
-World = TabularMDP | HostedWorld | ContinuousWorld
+World = TabularMDP | HostedWorld | ContinuousWorld | VectorWorld
 
 PAPER_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
 """Each map with the number of actions in an episode."""

@@ -9,10 +9,11 @@ from typing import Any
 from farflung.checks import check_name, check_positive, whole_number
 from farflung.config import CONTINUOUS_WORLDS
 from farflung.environments.classic import mountain_car, pendulum
-from farflung.environments.continuous import ContinuousWorld, whole_bins, whole_neighbours, write_recipe
+from farflung.environments.continuous import ContinuousWorld, write_recipe
 from farflung.environments.gridworld import MAZE, ROOM
 from farflung.environments.point_maze import point_map, point_maze
 from farflung.environments.robots import ant
+from farflung.projection import whole_bins, whole_neighbours
 
 _GAP = ((0, 0, -1, -0.15), (0, 0, 0.15, 1))
 _DOORWAYS = ((-1, -0.6), (-0.4, 0.4), (0.6, 1))

@@ -10,16 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from farflung.checks import check_positive, whole_number
-from farflung.environments.continuous import (
-    Bounds,
-    ContinuousWorld,
-    Projection,
-    whole_bins,
-    whole_neighbours,
-    write_recipe,
-)
+from farflung.environments.continuous import ContinuousWorld, write_recipe
 from farflung.environments.gridworld import FREE, GOAL, START, WALL, gridworld, parse_map
 from farflung.environments.walls import Pair, Rectangle, is_blocked, reachable_areas, wall_table
+from farflung.projection import Bounds, Projection, whole_bins, whole_neighbours
 
 Numbers = Sequence[Any] | np.ndarray
 

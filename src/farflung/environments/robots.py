@@ -19,8 +19,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from farflung.checks import check_name, optional_package, whole_number
-from farflung.environments.continuous import Bounds, ContinuousWorld, Projection
+from farflung.environments.continuous import ContinuousWorld
 from farflung.environments.walls import Rectangle
+from farflung.projection import Bounds, Projection
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")

@@ -18,7 +18,10 @@ from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
+from farflung.experiments.trouble import check_particles, share_alike
+from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.training import measure_random
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import Together, finals_of
@@ -26,10 +29,10 @@ from farflung.metrics import Metrics, measure, measure_continuous, normalized
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.rollout import play
 from farflung.runs import Paths, Run, typical_seed
+from farflung.training import ELEMENTS_SHOWN
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
-_ELEMENTS_SHOWN = 8
 _play = jax.jit(play, static_argnums=(3, 4))
 
 
@@ -61,16 +64,17 @@ def explore(
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     environment: World
-    if isinstance(world, TabularMDP | HostedWorld | ContinuousWorld):
+    if isinstance(world, World):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
         config = Explore(_name(world), **settings)
-        environment = world.made() if isinstance(world, HostedWorld) else world
+        environment = world.made() if isinstance(world, SteppedWorld) else world
     else:
         config = Explore(str(world), **settings)
         environment = find_world(config.world, horizon=config.horizon, slip=config.slip)
-    if isinstance(environment, ContinuousWorld):
+    if isinstance(environment, ContinuousWorld | VectorWorld):
         config = config.with_networks()
+        check_particles(config, environment.projection, environment.horizon)
     elif config.is_neural:
         raise ValueError(f"{config.world} has finitely many states: its policies are tables, not networks")
     if out is not None:
@@ -95,7 +99,7 @@ def explore(
             baseline = {name: float(value) for name, value in _of_random_actions(config, environment).columns.items()}
             percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
             further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
-            run = dataclasses.replace(run, summary={**run.summary, **further}, paths=_paths(run))
+            run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
             followers.finals = finals_of(run.summary)
             if out is not None:
                 runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
@@ -103,19 +107,29 @@ def explore(
 
 
 def _name(world: World) -> str:
-    if isinstance(world, HostedWorld):
+    if isinstance(world, SteppedWorld):
         return world.name
     named = json.loads(world.recipe or "{}") if isinstance(world, ContinuousWorld) else {}
     return named.get("name", "custom")
 
 
-def _paths(run: Run) -> Paths | None:
-    """A few episodes of the typical team, to look at."""
-    if not isinstance(run.world, ContinuousWorld):
-        return None
-    seed = typical_seed(run)
-    states = _play(jr.key(0), run.team_of(seed), run.world, _ELEMENTS_SHOWN, _num_trajectories(run.config)).states
-    return Paths(seed, np.asarray(run.world.projection.project(states)))
+def _with_paths(run: Run) -> Run:
+    """With a few episodes of the typical team, to look at; where only a simulator can play, those of the last record."""
+    if not isinstance(run.world, ContinuousWorld | VectorWorld):
+        return run
+    seed, projection = typical_seed(run), run.world.projection
+    if isinstance(run.world, VectorWorld):
+        assert run.counted is not None
+        assert run.counted.features is not None
+        features = run.counted.features[run.config.seeds.index(seed)]
+    else:
+        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, _num_trajectories(run.config))
+        features = np.asarray(projection.project(played.states))
+    paths = Paths(seed, features)
+    if projection.neighbours == 0:
+        return dataclasses.replace(run, paths=paths)
+    alike = share_alike(run.config.world, paths, projection)
+    return dataclasses.replace(run, paths=paths, summary={**run.summary, "alike": alike})
 
 
 def _num_trajectories(config: Explore) -> int:
@@ -126,7 +140,7 @@ def _ceiling(config: Explore, world: World) -> Ceiling:
     if isinstance(world, HostedWorld):
         num_samples = config.agents * config.trajectories * (world.horizon + 1)
         return ceiling_by_counting(num_samples, world.num_states if world.index.is_complete else None)
-    if isinstance(world, ContinuousWorld):
+    if isinstance(world, ContinuousWorld | VectorWorld):
         return ceiling_by_counting(config.agents * config.trajectories * (world.horizon + 1), world.num_free_cells)
     return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
 
@@ -136,6 +150,8 @@ def _of_random_actions(config: Explore, world: World) -> Metrics:
         num_states = world.num_states  # that of the run: random actions may find more
         found = measure_random(world.as_it_is(), config.agents, config.batch_size, config.trajectories)
         return found._replace(normalized_entropy=normalized(found.entropy, num_states))
+    if isinstance(world, VectorWorld):
+        return measure_random(world, config.agents, config.batch_size, config.trajectories)
     if isinstance(world, ContinuousWorld):
         team = UniformPolicy(world.actions, config.agents)
         batch = _play(jr.key(0), team, world, config.batch_size, config.trajectories)

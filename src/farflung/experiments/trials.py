@@ -15,10 +15,13 @@ from farflung import runs
 from farflung.algorithms import PGPSE
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, TabularMDP, World
+from farflung.experiments.trouble import Trouble
 from farflung.hosting.training import train_hosted
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics, normalized
 from farflung.runs import Run
+from farflung.teams import networks_of
 from farflung.training import Counted, Progress, train
 
 _MOST_LOGITS = 2_000_000
@@ -63,7 +66,7 @@ def begin(configs: Sequence[Explore], worlds: Sequence[World], num_successors: i
     config = configs[0]
     algorithm = algorithm_of(configs, worlds[0])
     seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config))
-    if isinstance(worlds[0], HostedWorld):
+    if isinstance(worlds[0], HostedWorld | VectorWorld):
         progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
     elif isinstance(worlds[0], ContinuousWorld):
         progress = train(algorithm, worlds[0], seeds, *schedule)
@@ -94,7 +97,7 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
         num_combinations=config.combinations,
         is_independent=config.independent,
         is_time_dependent=is_time_dependent(config, world),
-        networks=runs.networks_of(config) if config.is_neural else None,
+        networks=networks_of(config) if config.is_neural else None,
         init_scale=by_seed("init_scale"),
         entropy_bonus=by_seed("entropy_bonus") if any(config.entropy_bonus for config in configs) else None,
         bonus_decay=by_seed("bonus_decay"),
@@ -105,7 +108,7 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
 
 def is_time_dependent(config: Explore, world: World) -> bool:
     """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
-    if isinstance(world, ContinuousWorld):
+    if isinstance(world, ContinuousWorld | VectorWorld):
         return False
     num_agents = 1 if config.single else config.agents
     num_logits = num_agents * world.horizon * world.num_states * world.num_actions
@@ -127,10 +130,13 @@ def finish(
     updates: list[np.ndarray] = []
     metrics: list[Metrics] = []
     counted: list[Counted] = []
-    latest, is_interrupted, is_flat = None, False, False
+    latest, is_interrupted, is_flat, trouble = None, False, False, Trouble(trials.configs, trials.worlds)
     began = time.perf_counter()
     try:
-        for latest in trials.progress:
+        for reached in trials.progress:
+            if trouble.has_ruined(reached):
+                break
+            latest = reached
             if len(latest.recorded):
                 updates.append(latest.recorded)
                 metrics.append(latest.metrics)
@@ -141,6 +147,8 @@ def finish(
             if on_progress is not None:
                 rate = _num_steps(trials, latest) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *_shown(metrics)))
+            if trouble.is_too_much(latest):
+                break
             if _is_due(trials.configs[0], latest.update):
                 is_flat = has_stopped_growing(
                     np.concatenate(updates), np.concatenate([part.entropy for part in metrics], axis=1)
@@ -151,6 +159,8 @@ def finish(
         is_interrupted = True
         jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
     if latest is None or not updates:
+        if trouble.reason:
+            raise ValueError(trouble.reason)
         raise KeyboardInterrupt
     seconds = time.perf_counter() - began
     recorded = np.concatenate(updates)
@@ -166,6 +176,7 @@ def finish(
         team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
         summary = _summary(trials, config, world, latest, seconds)
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
+        summary |= trouble.as_json()
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
         finished.append(Run(config, world, recorded, own, team, summary, _joined(counted, rows, world)))
     return finished
@@ -176,7 +187,8 @@ def _joined(counted: list[Counted], rows: slice, world: World) -> Counted | None
         return None
     visits = counted[-1].visits[rows]
     with_all = np.pad(visits, ((0, 0), (0, 0), (0, world.num_states - visits.shape[-1])))
-    return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps)
+    features = None if counted[-1].features is None else counted[-1].features[rows]
+    return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps, features)
 
 
 def _steps(trials: Trials, progress: Progress) -> Int[np.ndarray, " record"]:
@@ -235,7 +247,7 @@ def _summary(trials: Trials, config: Explore, world: World, latest: Progress, se
         "steps_per_second": steps / seconds,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
-    if isinstance(world, HostedWorld):
+    if isinstance(world, HostedWorld | VectorWorld):
         num_agents = 1 if config.single else config.agents
         num_episodes = config.batch_size * config.agents * config.trajectories * len(config.seeds)
         summary["hosted"] = world.as_json(num_agents, num_episodes)

@@ -11,6 +11,7 @@ from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import Mapped, draw_on_map, is_wide
 from farflung.figures.paths import draw_team
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
@@ -118,7 +119,7 @@ def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
 
 
 def _mapped(run: Run) -> Mapped:
-    assert not isinstance(run.world, ContinuousWorld)
+    assert not isinstance(run.world, ContinuousWorld | VectorWorld)
     return run.world
 
 

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from jaxtyping import Float, Int
 
 _MOST_LISTED = 100_000
-_LARGEST_BOUND = 1e30
+LARGEST_BOUND = 1e30
 
 Features = Int[np.ndarray, "copy feature"]
 
@@ -119,7 +119,7 @@ def state_index(
         low: where the bins of each real number begin, by default where the space does.
         high: where they end.
     """
-    reals = _num_reals(space)
+    reals = num_reals(space)
     if reals and bins is None:
         raise ValueError(f"an observation has {reals} real numbers, which make no states: choose bins to divide each into")
     if bins is not None and not reals:
@@ -154,14 +154,16 @@ def _each(name: str, values: Sequence[Any] | None, number: int) -> list[Any]:
     return values * number if len(values) == 1 else values
 
 
-def _num_reals(space: spaces.Space[Any]) -> int:
+def num_reals(space: spaces.Space[Any]) -> int:
+    """How many numbers of an observation are real ones."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
-        return sum(map(_num_reals, _parts(space)))
+        return sum(map(num_reals, parts_of(space)))
     is_real = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     return int(np.prod(space.shape)) if is_real and space.shape is not None else 0
 
 
-def _parts(space: Any) -> list[spaces.Space[Any]]:
+def parts_of(space: Any) -> list[spaces.Space[Any]]:
+    """The spaces that a Dict or a Tuple is made of."""
     return list(space.spaces.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
 
 
@@ -179,7 +181,7 @@ def _features(space: spaces.Space[Any], divided: Any) -> tuple[Callable[[Any], F
         return _box_features(space, divided)
     if isinstance(space, spaces.Tuple | spaces.Dict):
         keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
-        parts = [_features(part, divided) for part in _parts(space)]
+        parts = [_features(part, divided) for part in parts_of(space)]
 
         def joined(batch: Any) -> Features:
             return np.concatenate([of(batch[key]) for key, (of, _) in zip(keys, parts, strict=True)], axis=1)
@@ -203,7 +205,7 @@ def _box_features(space: spaces.Box, divided: Any) -> tuple[Callable[[Any], Feat
     low = [bound if given is None else given for given, bound in zip(low, first, strict=True)]
     high = [bound if given is None else given for given, bound in zip(high, last, strict=True)]
     begin, end, count = np.array(low, float), np.array(high, float), np.array(bins, np.int64)
-    unbounded = [str(number + 1) for number, bound in enumerate(np.maximum(abs(begin), abs(end))) if not bound < _LARGEST_BOUND]
+    unbounded = [str(number + 1) for number, bound in enumerate(np.maximum(abs(begin), abs(end))) if not bound < LARGEST_BOUND]
     if unbounded:
         which = f"number {unbounded[0]} has" if len(unbounded) == 1 else f"numbers {', '.join(unbounded)} have"
         raise ValueError(f"of the real numbers of an observation, {which} no bounds: give low and high for the bins")

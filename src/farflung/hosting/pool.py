@@ -7,14 +7,14 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
 from farflung.hosting.copies import Copy, CopyError, Make, Observe
-from farflung.hosting.indexing import StateIndex
+from farflung.hosting.players import Episodes, Player
 
 _MOST_ATTEMPTS = 3
 _MOST_IDLE_ATTEMPTS = 100
@@ -22,23 +22,9 @@ _SECONDS_TO_DIE = 1.0
 _SECONDS_TO_START = 60.0
 _SEEDS = 2**31 - 1
 
-OVER = -1
-"""The state after an episode has ended."""
-
 
 class SimulatorWarning(RuntimeWarning):
-    """A copy of a simulator has failed, and was replaced."""
-
-
-class Episodes(NamedTuple):
-    """What was played, one row for each episode."""
-
-    states: Int[np.ndarray, "episode times"]
-    """`OVER` after an early end."""
-    actions: Int[np.ndarray, "episode time"]
-    rewards: Float[np.ndarray, "episode time"]
-    is_terminated: Bool[np.ndarray, " episode"]
-    """Whether the simulator itself ended it, and not a limit on its length."""
+    """A copy of a simulator has failed, and was replaced, or has given what is no number."""
 
 
 class Pool:
@@ -52,7 +38,6 @@ class Pool:
         name: str,
         make: Make,
         observe: Observe | None,
-        actions: list[Any],
         *,
         copies: int,
         is_parallel: bool,
@@ -69,7 +54,6 @@ class Pool:
         self.num_copies = copies
         self._name, self._make, self._observe, self._timeout = name, make, observe, timeout
         self._is_parallel = is_parallel
-        self._actions = np.asarray(actions)
         self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
 
     def __enter__(self) -> "Pool":
@@ -81,41 +65,25 @@ class Pool:
         else:
             self._kill()
 
-    def play(
-        self,
-        index: StateIndex,
-        thresholds: Float[np.ndarray, "policy step row action"],
-        policies: Int[np.ndarray, " episode"],
-        agents: Int[np.ndarray, " episode"],
-        noise: Float[np.ndarray, "episode time"],
-        seeds: Int[np.ndarray, " episode"],
-    ) -> Episodes:
+    def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
         """One episode for each seed.
 
         Args:
-            thresholds: cumulative probabilities of the actions, with a time axis of length 1 if they are always the same. A
-                state that is not in the table yet is treated as its last one.
-            policies: whose policy plays an episode.
             agents: who plays an episode; each agent has copies of its own.
-            noise: a uniform number for each action.
         """
-        num_episodes, horizon = noise.shape
+        num_episodes, horizon = len(seeds), player.horizon
         # The last row of each is that of copies that have nothing to play, which index -1 finds.
-        states = np.full((num_episodes + 1, horizon + 1), OVER, np.int32)
-        actions = np.zeros((num_episodes + 1, horizon), np.int32)
+        states, actions = player.blank(num_episodes + 1)
+        over, nothing = states[0, 0].copy(), actions[0, 0].copy()
         rewards = np.zeros((num_episodes + 1, horizon), np.float32)
-        is_terminated = np.zeros(num_episodes + 1, bool)
+        is_terminated, broken = np.zeros(num_episodes + 1, bool), np.zeros(num_episodes + 1, np.int32)
         seeds = np.append(np.asarray(seeds, np.int64), 1)
         attempts = np.zeros_like(seeds)
-        num_times, num_rows, num_actions = thresholds.shape[1:]
-        table = np.ascontiguousarray(thresholds[..., :-1]).reshape(-1, num_actions - 1)
-        first_rows = policies * (num_times * num_rows)
-        rows_per_step = num_rows if num_times > 1 else 0
         waiting, owners = self._queues(agents)
 
         slots = np.full(self.num_copies, -1)  # the episode that each copy plays
         times = np.zeros(self.num_copies, np.int64)
-        here = np.zeros(self.num_copies, np.int64)
+        here = np.repeat(states[:1, 0], self.num_copies, axis=0)
         is_due = np.ones(self.num_copies, bool)  # to be reset before the next step
         left = num_episodes
         while left:
@@ -124,30 +92,34 @@ class Pool:
                     for copy in np.flatnonzero(is_due):
                         queue = waiting[owners[copy]]
                         slots[copy] = queue.popleft() if queue else -1
-                    found = index(self._reset(is_due, seeds[slots]))
+                    found = player.see(self._reset(is_due, seeds[slots]))
                     here[is_due], times[is_due] = found[is_due], 0
                     states[slots[is_due], 0] = here[is_due]
                     is_due[:] = False
-                rows = first_rows[slots] + times * rows_per_step + np.minimum(here, num_rows - 1)
-                chosen = np.count_nonzero(noise[slots, times, None] >= table[rows], axis=1)
-                observations, paid, terminated, truncated = self._step(self._actions[chosen])
-                here = index(observations)
+                chosen, told = player.act(here, slots, times)
+                observations, paid, terminated, truncated = self._step(told)
+                before, here = here, player.see(observations)
             except Exception as error:  # a simulator may raise anything
                 self._restart(error, slots, seeds, attempts)
                 for copy in np.flatnonzero(slots >= 0):
                     waiting[owners[copy]].appendleft(int(slots[copy]))
-                states[slots], actions[slots], rewards[slots] = OVER, 0, 0
+                states[slots], actions[slots], rewards[slots] = over, nothing, 0
                 is_due[:], slots[:] = True, -1
                 continue
             actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
             states[slots, times] = here
-            is_over = terminated | truncated | (times >= horizon)
+            is_broken = ~(player.is_sound(before) & player.is_sound(here))
+            if is_broken.any():
+                states[slots[is_broken], times[is_broken]] = over
+                broken[slots[is_broken]] = times[is_broken]
+                self._tell_broken(slots[is_broken], seeds, times[is_broken])
+            is_over = terminated | truncated | (times >= horizon) | is_broken
             if is_over.any():
                 left -= int(np.count_nonzero(slots[is_over] >= 0))
-                is_terminated[slots[is_over]] = terminated[is_over]
+                is_terminated[slots[is_over]] = (terminated & ~is_broken)[is_over]
                 slots[is_over], is_due = -1, is_over
-        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1])
+        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1])
 
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
         """The episodes of each agent, and to which agent each copy belongs; to all of them if the copies are too few."""
@@ -215,6 +187,14 @@ class Pool:
         seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
         self._kill()
         self._vector = self._open()
+
+    def _tell_broken(self, slots: np.ndarray, seeds: np.ndarray, times: np.ndarray) -> None:
+        """Tells of the first state that is not finite, once; who counts them tells how many there are."""
+        told = f"{self._name} gave a state that is not finite"
+        if (slots >= 0).any() and not any(failure.startswith(told) for failure in self._failures):
+            step, seed = times[slots >= 0][0], seeds[slots[slots >= 0][0]]
+            self._failures.append(f"{told} after step {step} of an episode with seed {seed}: such episodes end there")
+            warnings.warn(self._failures[-1], SimulatorWarning, stacklevel=3)
 
     def _broken(self, error: Exception) -> list[int]:
         if not isinstance(self._vector, AsyncVectorEnv):

@@ -1,50 +1,40 @@
-"""Any Gymnasium environment with finitely many actions as a world that is stepped from outside JAX."""
+"""Any Gymnasium environment as a world that is stepped from outside JAX."""
 
 import copy
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Int
+from gymnasium import spaces
+from jaxtyping import Float, Int
 
 from farflung.checks import check_positive, unknown_name, whole_number
 from farflung.hosting.copies import FromId, Make, Observe, Observed
-from farflung.hosting.indexing import Known, Met, StateIndex, actions_of, state_index
-from farflung.hosting.pool import Pool
+from farflung.hosting.indexing import Known, Met, StateIndex, actions_of, num_reals, state_index
+from farflung.hosting.players import TablePlayer
+from farflung.hosting.stepped import COPIES, SteppedWorld
+from farflung.hosting.vectors import VectorWorld, vector_world
 
-_COPIES = 64
 _MOST_CELLS = 1_000_000
 
 
-@dataclass(frozen=True, eq=False)
-class HostedWorld:
-    """A world whose copies are stepped one call at a time; make one with `hosted`, which checks its input.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostedWorld(SteppedWorld):
+    """A world with finitely many states and actions, stepped on the host; make one with `hosted`, which checks its input.
 
     An episode lasts `horizon` actions at most and may end earlier; the states of a shorter one count as they are.
     """
 
-    name: str
-    make: Make | None
-    """What makes a copy; None for a world read from disk that nobody there can make."""
-    horizon: int
     index: StateIndex
     """How observations become states; where the space says not how many there are, it learns them as they are met."""
     actions: list[Any]
     """What the environment takes for each number of an action."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What it takes to make the same world again, for who saves it."""
-    observe: Observe | None = None
-    copies: int = _COPIES
-    workers: int = 0
-    timeout: float = 60.0
     grid: tuple[int, int] | None = None
     """Rows and columns, where states are numbered row by row of a map."""
-    failures: list[str] = field(default_factory=list)
-    """What its copies have reported so far."""
 
     @property
     def num_states(self) -> int:
@@ -80,7 +70,15 @@ class HostedWorld:
         kept = json.loads(str(hosted))
         grid = None if kept["grid"] is None else tuple(kept["grid"])
         actions, settings = list(range(kept["num_actions"])), kept["settings"]
-        return HostedWorld(kept["name"], None, kept["horizon"], Known(features), actions, settings, grid=grid)
+        return HostedWorld(
+            name=kept["name"],
+            make=None,
+            horizon=kept["horizon"],
+            index=Known(features),
+            actions=actions,
+            settings=settings,
+            grid=grid,
+        )
 
     def made(self, **changes: Any) -> "HostedWorld":
         """The world with its environment, where it was read from disk.
@@ -90,10 +88,10 @@ class HostedWorld:
         """
         if self.make is not None:
             return dataclasses.replace(self, **changes)
-        if not self.settings:
-            raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
+        self.check_settings()
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         again = hosted(**settings, **self.settings["options"], **changes)
+        assert isinstance(again, HostedWorld)
         if isinstance(again.index, Met):
             again.index.know(self.index.features)
         return again
@@ -102,28 +100,14 @@ class HostedWorld:
         """The world with the states that are known by now; those that are met later are not added to it."""
         return dataclasses.replace(self, index=copy.deepcopy(self.index))
 
-    def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
-        """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
-        workers = min(self.workers, num_episodes)
-        return {"copies": self._num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
-
-    def _num_copies(self, num_agents: int, num_episodes: int) -> int:
-        """Equally many for each agent, and no more than there are episodes."""
-        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
-
-    def open(self, num_agents: int, num_episodes: int) -> Pool:
-        """The copies for so many agents, which play so many episodes at a time."""
-        assert self.make is not None, "a world from disk is made first"
-        return Pool(
-            self.name,
-            self.make,
-            self.observe,
-            self.actions,
-            copies=self._num_copies(num_agents, num_episodes),
-            is_parallel=self.workers > 0,
-            timeout=self.timeout,
-            failures=self.failures,
-        )
+    def player(
+        self,
+        thresholds: Float[np.ndarray, "policy step row action"],
+        policies: Int[np.ndarray, " episode"],
+        noise: Float[np.ndarray, "episode time"],
+    ) -> TablePlayer:
+        """Who plays in it by tables, as `TablePlayer` takes them."""
+        return TablePlayer(self.index, np.asarray(self.actions), thresholds, policies, noise)
 
 
 def hosted(
@@ -131,26 +115,38 @@ def hosted(
     *,
     horizon: int | None = None,
     observe: str | Observe | None = None,
+    project: int | Sequence[int] | None = None,
+    neighbours: int | None = None,
     bins: int | Sequence[int] | None = None,
     low: float | int | Sequence[float | int] | None = None,
     high: float | int | Sequence[float | int] | None = None,
-    copies: int = _COPIES,
+    copies: int = COPIES,
     workers: int = 0,
     timeout: float | int = 60.0,
     **options: Any,
-) -> HostedWorld:
+) -> HostedWorld | VectorWorld:
     """A Gymnasium environment as a world, without a transition table: its copies are stepped on the host.
+
+    Where observations are real numbers, its states are vectors and policies networks; divided into `bins`, with finitely many
+    actions and neither `project` nor `neighbours`, they are finitely many states, and policies tables.
 
     >>> hosted("FrozenLake-v1", horizon=20).num_states
     16
+    >>> hosted("Pendulum-v1").projection.names
+    ('observation 0', 'observation 1', 'observation 2')
 
     Args:
         environment: an id that Gymnasium knows (`module:id` imports the module first), or a function that makes one.
         horizon: actions in an episode, at most; by default the environment's own limit.
         observe: what the state is instead of the observation: an attribute of the environment (MiniGrid's `agent_pos`),
             several of them, or a function of the environment and its observation that returns numbers.
-        bins: into how many parts each real number of an observation is divided, one for all or one for each.
-        low: where the bins begin, by default where the observation space does.
+        project: which numbers of an observation, from 0 on, the entropy of vectors is about; by default all of them if there
+            are no more than three, else the first two.
+        neighbours: that entropy comes from the distance to that neighbour of each state; with 0, from counts over a grid.
+        bins: into how many parts each real number of an observation is divided, one for all or one for each; of vectors, each
+            number that is projected on, for a grid on which coverage is counted, by default 20.
+        low: where the bins begin, by default where the observation space does; of vectors without bounds, so that they are
+            three times as wide as what random actions reach.
         high: where the bins end.
         copies: of the environment that are stepped together in this process.
         workers: processes with a copy each, for slow simulators; 0 steps all copies in this one.
@@ -173,21 +169,28 @@ def hosted(
     name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
-    bounds = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
+    bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
+    recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
+    settings = recipe if given and not callable(observe) else {}
+    stepping: dict[str, Any] = {"observe": observe, "copies": copies, "workers": workers, "timeout": timeout}
+    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, **stepping}
     try:
         seen = first if observe is None else Observed(first, observe)
+        is_projected = project is not None or neighbours is not None
+        has_choices = not isinstance(seen.action_space, spaces.Box)
+        if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
+            chosen = None if project is None else np.atleast_1d(project).tolist()
+            return vector_world(seen, settings=settings, project=chosen, neighbours=neighbours, **bounds, **about)
+        if is_projected:
+            raise ValueError("project and neighbours are for observations of real numbers, and these have none")
         index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
         actions = actions_of(seen.action_space)
+        grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
-    first.close()
-    settings = {"environment": given, "options": options, "horizon": horizon}
-    settings |= bounds | {"observe": None if callable(observe) else observe}
-    is_made_anew = bool(given) and not callable(observe)
-    return HostedWorld(
-        name, make, horizon, index, actions, settings if is_made_anew else {}, observe, copies, workers, timeout, grid
-    )
+    finally:
+        first.close()
+    return HostedWorld(index=index, actions=actions, settings=settings and settings | bounds, grid=grid, **about)
 
 
 def _cannot_make(name: str, error: Exception) -> str:

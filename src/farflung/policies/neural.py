@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.entropy import Entropy
-from farflung.environments.continuous import Bounds, Choices
+from farflung.projection import Bounds, Choices
 from farflung.tables import log_softmax
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
@@ -196,7 +196,8 @@ def executed(space: Choices | Bounds, actions: Array) -> Array:
     is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
     squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
     least, most = (_last(_single(bounds), actions.ndim) for bounds in (space.low, space.high))
-    return jnp.where(is_bounded, squashed, jnp.clip(actions, least, most))
+    # Also what was squashed is clipped: rounding may take it over a bound by the last bit.
+    return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 def box(space: Bounds) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:

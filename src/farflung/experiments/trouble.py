@@ -1,0 +1,99 @@
+"""What can go wrong with states that are vectors: told once, and the end of a training where nothing can be learnt any more."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from farflung.config import Explore
+from farflung.environments import World
+from farflung.hosting.vectors import VectorWorld
+from farflung.particles import num_alike
+from farflung.projection import Projection
+from farflung.rollout import WorldWarning
+from farflung.runs import Paths
+from farflung.training import Progress
+
+_MOST_BROKEN = 0.5
+_MOST_ALIKE = 0.2
+
+
+class Trouble:
+    """Follows a training for states, metrics and policies that are not finite."""
+
+    def __init__(self, configs: Sequence[Explore], worlds: Sequence[World]) -> None:
+        self._name, self._world = configs[0].world, worlds[0]
+        config = configs[0]
+        self._episodes_per_update = config.batch_size * config.agents * config.trajectories
+        self._num_faults, self._update = np.zeros(len(config.seeds) * len(configs), np.int64), 0
+        self.reason = ""
+        """Why the training was stopped."""
+
+    def has_ruined(self, progress: Progress) -> bool:
+        """Whether policies, or what was measured of them, are no longer finite; what came before is worth keeping."""
+        if progress.faults is None:
+            return False
+        learnt = progress.metrics.columns | {"policies": np.concatenate(_flat(progress.team))}
+        ruined = [name.replace("_", " ") for name, values in learnt.items() if not np.isfinite(values).all()]
+        if ruined:
+            self.reason = (
+                f"{self._name}: the {' and the '.join(ruined)} were no longer finite by update {progress.update}, so training "
+                "stopped: try a smaller learning rate"
+            )
+        return bool(ruined)
+
+    def is_too_much(self, progress: Progress) -> bool:
+        """Whether most of the latest episodes gave a state that is not finite; the first of all is told."""
+        if progress.faults is None or progress.update == self._update:
+            return False
+        found = np.asarray(progress.faults.number, np.int64)
+        if found.any() and not self._num_faults.any() and not isinstance(self._world, VectorWorld):  # whose copies tell
+            first = int(np.flatnonzero(found)[np.argmin(progress.faults.first_update[found > 0])])
+            step, update = int(progress.faults.first_step[first]), int(progress.faults.first_update[first])
+            message = f"{self._name}: a state after step {step} of update {update} was not finite"
+            warnings.warn(f"{message}; such episodes end there ({found.sum():,} so far)", WorldWarning, stacklevel=3)
+        num_updates = progress.update - self._update
+        share = float((found - self._num_faults).max()) / (num_updates * self._episodes_per_update)
+        self._num_faults, self._update = found, progress.update
+        if share > _MOST_BROKEN:
+            self.reason = (
+                f"{self._name}: {share:.0%} of the latest episodes, up to update {progress.update}, gave a state that was not "
+                "finite, so training stopped"
+            )
+        return share > _MOST_BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """For a run's summary: what is worth mentioning."""
+        faults = {"broken_episodes": int(self._num_faults.sum())} if self._num_faults.any() else {}
+        return faults | ({"stopped_because": self.reason} if self.reason else {})
+
+
+def check_particles(config: Explore, projection: Projection, horizon: int) -> None:
+    """Raises ValueError if the states of a batch element are too few for their distances to be measured."""
+    num_agents = 1 if config.independent else config.agents
+    num_states = num_agents * config.trajectories * (horizon + 1)
+    if num_states <= projection.neighbours:
+        whose = "an agent" if config.independent else "the team"
+        raise ValueError(
+            f"{whose} visits {num_states} states, and neighbours must be fewer than that, not {projection.neighbours}"
+        )
+
+
+def share_alike(name: str, paths: Paths, projection: Projection) -> float:
+    """How many of the states that a team visits cannot be told apart; if they are many, that is told."""
+    neighbours, scale, angles = projection.neighbours, projection.scale, projection.angles
+    alike = [num_alike(element, neighbours, scale=scale, angles=angles) for element in paths.features]
+    share = float(np.sum(alike)) / max(1, int(np.isfinite(paths.features).all(axis=-1).sum()))
+    if share > _MOST_ALIKE:
+        message = (
+            f"{name}: {share:.0%} of the states that the team visits in the end are alike in {' and '.join(projection.names)}, "
+            "and distances cannot tell them apart: project on other numbers, take more neighbours, or count (--neighbours 0)"
+        )
+        warnings.warn(message, WorldWarning, stacklevel=3)
+    return share
+
+
+def _flat(team: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(team)]

@@ -1,0 +1,54 @@
+"""What worlds have in common whose copies are stepped on the host."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from farflung.hosting.copies import Make, Observe
+from farflung.hosting.pool import Pool
+
+COPIES = 64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SteppedWorld:
+    """A world whose copies are stepped one call at a time, in this process or in workers."""
+
+    name: str
+    make: Make | None
+    """What makes a copy; None for a world read from disk that nobody there can make."""
+    horizon: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What it takes to make the same world again, for who saves it."""
+    observe: Observe | None = None
+    copies: int = COPIES
+    workers: int = 0
+    timeout: float = 60.0
+    failures: list[str] = field(default_factory=list)
+    """What its copies have reported so far."""
+
+    def check_settings(self) -> None:
+        """Raises ValueError if it was read from disk and nobody there can make it."""
+        if not self.settings:
+            raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
+
+    def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
+        """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
+        workers = min(self.workers, num_episodes)
+        return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
+
+    def open(self, num_agents: int, num_episodes: int) -> Pool:
+        """The copies for so many agents, which play so many episodes at a time."""
+        assert self.make is not None, "a world from disk is made first"
+        return Pool(
+            self.name,
+            self.make,
+            self.observe,
+            copies=self.num_copies(num_agents, num_episodes),
+            is_parallel=self.workers > 0,
+            timeout=self.timeout,
+            failures=self.failures,
+        )
+
+    def num_copies(self, num_agents: int, num_episodes: int) -> int:
+        """Equally many for each agent, and no more than there are episodes."""
+        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)

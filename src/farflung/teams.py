@@ -1,0 +1,46 @@
+"""A trained team as arrays, and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array
+
+from farflung.config import Explore
+from farflung.environments import World
+from farflung.policies import Networks, Outlook, TabularSoftmax, Team, neural_team
+
+_LEAF = "network"
+
+
+def networks_of(config: Explore) -> Networks:
+    """The networks that a config asks for."""
+    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
+
+
+def team_to_arrays(team: Team) -> dict[str, Any]:
+    """The arrays of a team, by names."""
+    if isinstance(team, TabularSoftmax):
+        return {"logits": team.logits, "is_time_dependent": team.is_time_dependent}
+    return {_LEAF + jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(team)}
+
+
+def team_from_arrays(learnt: Mapping[str, np.ndarray], config: Explore, world: World) -> Team:
+    """The team whose arrays were kept, each checked to be what the config asks for."""
+    if not config.is_neural:
+        return TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
+    assert isinstance(world, Outlook)
+    num_agents = 1 if config.single else config.agents
+    expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, num_agents, networks_of(config))
+
+    def kept(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
+        array = learnt[_LEAF + jax.tree_util.keystr(path)]
+        if array.shape != (len(config.seeds), *leaf.shape):
+            raise ValueError(f"the networks have a part of the shape {array.shape}, not {(len(config.seeds), *leaf.shape)}")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(kept, expected)
