@@ -154,6 +154,11 @@ class Explore:
     def is_neural(self) -> bool:
         return self.policy in NETWORKS
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """The settings that were not left open."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self._unsaid}
+
     def with_networks(self) -> "Explore":
         """The same for a world whose states turned out to be vectors: what was left open is settled anew."""
         if self.is_neural:

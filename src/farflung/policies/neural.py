@@ -267,7 +267,7 @@ def neural_team(
     return NeuralPolicy(
         trunk=trunk(trunk_key) if networks.has_shared_trunk else eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)),
         head=eqx.filter_vmap(head)(jr.split(head_key, num_agents)),
-        log_std=jnp.full((num_agents, num_outputs), log_std) if has_log_std else None,
+        log_std=jnp.full((num_agents, num_outputs), log_std, jnp.float32) if has_log_std else None,
         actions=actions,
         center=world.observation_center,
         scale=world.observation_scale,
