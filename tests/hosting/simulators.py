@@ -77,3 +77,52 @@ class Planes(gymnasium.Env):
 
     def _look(self):
         return {"place": self.place.copy(), "light": np.array([int(self.place[0] > 0)], np.int8)}
+
+
+class Drift(gymnasium.Env):
+    """A point that is pushed to the right and aside; far to the right an episode is over. It insists on its actions' bounds."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Box(np.array([0.1, -2], np.float32), np.array([0.7, 2], np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed_given, self.num_steps, self.place = seed, 0, self.np_random.uniform(-0.1, 0.1, 2)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise AssertionError(f"{action} is outside of the bounds")
+        self.num_steps += 1
+        self.place = self.place + action
+        return self._look(), 0.0, bool(self.place[0] > 2.2), False, {}
+
+    def _look(self):
+        return self.place.copy()
+
+
+class Fenced(Drift):
+    """The same, with bounds that are known."""
+
+    observation_space = spaces.Box(-20, 20, (2,), np.float64)
+
+
+class Leaky(Fenced):
+    """Gives what is no number from its third step on, in every episode whose seed is divisible by 3."""
+
+    def _look(self):
+        is_lost = self.num_steps >= 3 and self.seed_given % 3 == 0
+        return np.array([np.inf, 0.0]) if is_lost else super()._look()
+
+
+class Lost(Fenced):
+    """Gives what is no number from its second step on, in every episode after the first few of its life."""
+
+    num_episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        Lost.num_episodes += 1
+        return super().reset(seed=seed)
+
+    def _look(self):
+        return np.full(2, np.nan) if self.num_steps >= 2 and Lost.num_episodes > 60 else super()._look()

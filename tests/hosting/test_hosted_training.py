@@ -120,11 +120,6 @@ def test_a_run_is_saved_drawn_and_read_back(tmp_path):
     assert run.summary["ceiling"]["bound"] == pytest.approx(np.log(20))  # fewer samples than states
 
 
-def test_an_environment_without_a_table_is_found_by_its_id():
-    with pytest.raises(ValueError, match="MountainCar-v0: an observation has 2 real numbers"):
-        farflung.explore("MountainCar-v0", agents=2)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [

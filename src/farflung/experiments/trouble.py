@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from farflung.config import Explore
@@ -18,6 +19,7 @@ from farflung.training import Progress
 
 _MOST_BROKEN = 0.5
 _MOST_ALIKE = 0.2
+_num_alike = jax.jit(num_alike, static_argnums=1, static_argnames=("scale", "angles"))
 
 
 class Trouble:
@@ -84,7 +86,7 @@ def check_particles(config: Explore, projection: Projection, horizon: int) -> No
 def share_alike(name: str, paths: Paths, projection: Projection) -> float:
     """How many of the states that a team visits cannot be told apart; if they are many, that is told."""
     neighbours, scale, angles = projection.neighbours, projection.scale, projection.angles
-    alike = [num_alike(element, neighbours, scale=scale, angles=angles) for element in paths.features]
+    alike = [_num_alike(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in paths.features]
     share = float(np.sum(alike)) / max(1, int(np.isfinite(paths.features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
         message = (

@@ -127,8 +127,12 @@ def _act(
     policies: Any = team
     if isinstance(team, NeuralPolicy):  # what a team shares has an axis for the seeds alone
         policies = jax.tree.map(lambda leaf, axis: leaf[rows] if axis is None else leaf[rows, agents], team, team.axes)
-    drawn = jax.vmap(lambda policy, *inputs: policy.sampler()(*inputs))(policies, noise, times, seen)
-    return drawn, team.executed(drawn)
+
+    def act(policy: NeuralPolicy | UniformPolicy, *inputs: Array) -> tuple[Array, Array]:
+        drawn = policy.sampler()(*inputs)
+        return drawn, policy.executed(drawn)
+
+    return jax.vmap(act)(policies, noise, times, seen)
 
 
 @jax.jit

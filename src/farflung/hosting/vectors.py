@@ -148,8 +148,8 @@ def vector_world(
     project: Sequence[int] | None,
     neighbours: int | None,
     bins: Sequence[int] | None,
-    low: Sequence[float] | None,
-    high: Sequence[float] | None,
+    low: Sequence[float | int] | None,
+    high: Sequence[float | int] | None,
     **about: Any,
 ) -> VectorWorld:
     """The world of vectors that an environment shows.
@@ -218,7 +218,7 @@ def _actions(space: spaces.Space[Any]) -> Choices | Bounds:
     return Bounds(tuple(map(float, low)), tuple(map(float, high)))
 
 
-def _each(name: str, values: Sequence[float], number: int) -> tuple[float, ...]:
+def _each(name: str, values: Sequence[float | int], number: int) -> tuple[float, ...]:
     if len(values) not in (1, number):
         raise ValueError(f"{name} needs one number, or one for each of the {number} that are projected on: not {len(values)}")
     return tuple(float(value) for value in (list(values) * number if len(values) == 1 else values))
