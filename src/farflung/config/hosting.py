@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
 from farflung.config.options import default_is
 
 
@@ -16,7 +14,7 @@ class Hosting:
     """Step the environment itself even if it carries a transition table, which is much faster."""
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
     """Attributes of the environment that are its state, such as MiniGrid's agent_pos and agent_dir."""
-    make: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="KEY=VALUE [KEY=VALUE ...]")] = None
+    make: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
     """Options for the environment itself, as gymnasium.make takes them; a value is JSON, else text."""
     copies: int = 64
     """Copies of the environment that are stepped together."""
@@ -35,8 +33,8 @@ class Features:
     neighbours: Annotated[int | None, default_is("4, or what a named world has")] = None
     """It comes from the distance to that neighbour of each state; with 0, from counts over the grid."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Bins of the grid along each of these numbers, one for all or one for each. Where actions are finitely many and no
-    projection is asked for, each real number of an observation is divided, and policies are tables."""
+    """Cells of a grid along each of them, one number for all or one for each; where actions are finitely many and neither of the
+    above is said, bins of each real number, which make states for tables."""
     low: Annotated[tuple[float, ...] | None, default_is("the space's, or what is seen at random", "FLOAT [FLOAT ...]")] = None
     """Where the bins begin."""
     high: Annotated[tuple[float, ...] | None, default_is("likewise", "FLOAT [FLOAT ...]")] = None

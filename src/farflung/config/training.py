@@ -43,7 +43,8 @@ class Explore:
     WORLD is room-det, room-stoc, maze-det or maze-stoc; the path of a text map (# wall, . free, S start, G goal); a world whose
     states are vectors (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid, mountain-car, pendulum,
     ant ...), where policies are neural networks; or the id of a Gymnasium environment (module:id imports the module first). One
-    that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host.
+    that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host, by
+    networks where its observations are real numbers.
     """
 
     _unsaid: ClassVar[tuple[str, ...]] = ()
