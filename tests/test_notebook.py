@@ -7,7 +7,7 @@ import pytest
 from tests.made_runs import made_continuous_run
 
 import farflung
-from farflung.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, world_html
+from farflung.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, vectors_html, world_html
 
 
 class Text(HTMLParser):
@@ -37,6 +37,11 @@ def run():
 def test_a_hosted_world_says_how_it_is_stepped():
     shown = parsed(hosted_html(farflung.hosted("FrozenLake-v1", horizon=20, workers=3)))
     assert {"FrozenLake-v1", "16", "4", "20 at most", "in 3 worker processes"} <= set(shown.texts)
+
+
+def test_a_world_of_vectors_says_what_is_projected_on():
+    shown = parsed(vectors_html(farflung.hosted("Pendulum-v1", project=(0, 2))))
+    assert {"3 numbers", "observation 0, observation 2", "400", "1 numbers", "200 at most"} <= set(shown.texts)
 
 
 def test_a_map_is_shown_with_its_size():

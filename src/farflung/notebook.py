@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from farflung.ceilings import Ceiling
     from farflung.config import Explore
     from farflung.environments import ContinuousWorld, TabularMDP
+    from farflung.hosting.stepped import SteppedWorld
+    from farflung.hosting.vectors import VectorWorld
     from farflung.hosting.world import HostedWorld
     from farflung.loggers.logger import Finals, Record
     from farflung.policies import TabularSoftmax
@@ -52,6 +54,7 @@ def show_richly() -> None:
         formatter.for_type_by_name("farflung.environments.tabular", "TabularMDP", _if_possible(world_html))
         formatter.for_type_by_name("farflung.environments.continuous", "ContinuousWorld", _if_possible(continuous_html))
         formatter.for_type_by_name("farflung.hosting.world", "HostedWorld", _if_possible(hosted_html))
+        formatter.for_type_by_name("farflung.hosting.vectors", "VectorWorld", _if_possible(vectors_html))
         formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", _if_possible(team_html))
         formatter.for_type_by_name("farflung.runs", "Run", _if_possible(run_html))
 
@@ -141,14 +144,28 @@ def hosted_html(world: "HostedWorld") -> str:
     from farflung.layout import definition_table
 
     states = f"{world.num_states:,}" if world.index.is_complete else f"{world.num_states:,} met so far"
+    return _block(definition_table({"states": states, "actions": f"{world.num_actions:,}"} | _stepping(world)))
+
+
+def vectors_html(world: "VectorWorld") -> str:
+    """What is known of a world of vectors that is stepped on the host."""
+    from farflung.layout import definition_table
+
     facts = {
+        "observations": f"{world.observation_size:,} numbers",
+        "projected on": ", ".join(world.projection.names),
+        "cells": f"{world.num_states:,}",
+        "actions": f"{world.num_actions:,} {'numbers' if hasattr(world.actions, 'low') else 'choices'}",
+    }
+    return _block(definition_table(facts | _stepping(world)))
+
+
+def _stepping(world: "SteppedWorld") -> dict[str, str]:
+    return {
         "environment": world.name,
-        "states": states,
-        "actions": f"{world.num_actions:,}",
         "horizon": f"{world.horizon:,} at most",
         "stepped": f"in {world.workers} worker processes" if world.workers else f"in this process, up to {world.copies} copies",
     }
-    return _block(definition_table(facts))
 
 
 def team_html(team: "TabularSoftmax") -> str:

@@ -34,24 +34,24 @@ def test_distances_know_which_features_are_angles(monkeypatch):
         asked.update(options, neighbours=neighbours)
         return Entropy(lambda states: states, lambda states: states)
 
-    monkeypatch.setattr("farflung.environments.continuous.particles", echo)
+    monkeypatch.setattr("farflung.projection.particles", echo)
     states = seen(jnp.array([3.0, -3.0]), jnp.array([0.1, 0.9]))
-    near = replace(COMPASS, neighbours=4).entropy
+    near = replace(COMPASS, neighbours=4).entropy(is_ragged=True)
     np.testing.assert_array_equal(near.value(states), COMPASS.project(states))
     np.testing.assert_array_equal(near.gains(states), COMPASS.project(states))
-    assert asked == {"neighbours": 4, "scale": (6.0, 1.0), "angles": (0,)}
+    assert asked == {"neighbours": 4, "scale": (6.0, 1.0), "angles": (0,), "is_ragged": True}
 
 
 def test_what_comes_after_an_episodes_end_has_no_cell_and_no_weight():
     states = seen(jnp.array([0.5, 2.0, jnp.nan]), jnp.array([0.1, 0.1, jnp.nan]))[None, None]
     assert CELLS(states).tolist() == [[[4, 6, 8]]]
-    assert float(jax.jit(COMPASS.entropy.value)(states)) == pytest.approx(math.log(2))
+    assert float(jax.jit(COMPASS.entropy().value)(states)) == pytest.approx(math.log(2))
 
 
 @pytest.mark.parametrize(
     ("bins", "message"),
     [
-        ((20,), "a whole number for each of the 2 features, not \\(20,\\)"),
+        ((20, 20, 20), "a whole number for each of the 2 features, not \\(20, 20, 20\\)"),
         (20, "a whole number for each"),
         ("12", "a whole number for each"),
         ((20, 0), "each number of bins must be at least 1, not 0"),
@@ -62,6 +62,10 @@ def test_what_comes_after_an_episodes_end_has_no_cell_and_no_weight():
 def test_bins_are_checked(bins, message):
     with pytest.raises(ValueError, match=message):
         whole_bins(bins)
+
+
+def test_one_number_of_bins_is_for_all_features():
+    assert whole_bins([20], 3) == (20, 20, 20)
 
 
 @pytest.mark.parametrize("neighbours", [-1, 1.5, True, "4", None])
