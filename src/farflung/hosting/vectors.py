@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -124,7 +125,11 @@ class VectorWorld(SteppedWorld):
         self.check_settings()
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
-        with contextlib.closing(make()) as first:
+        try:
+            first = make()
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
+            raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
+        with contextlib.closing(first):
             seen = first if observe is None else Observed(first, observe)
             found: dict[str, Any] = {"observation_space": seen.observation_space, "action_space": seen.action_space}
         return dataclasses.replace(self, make=make, observe=observe, **found, **changes)
@@ -134,10 +139,14 @@ class VectorWorld(SteppedWorld):
         with np.errstate(over="ignore"):  # what single precision cannot hold is infinite, and told as such
             return _numbers(self.observation_space, observations)
 
+    @functools.cached_property
+    def _choices(self) -> np.ndarray:
+        return np.asarray(actions_of(self.action_space))
+
     def told(self, actions: np.ndarray) -> np.ndarray:
         """What the simulator takes for actions within their bounds, or for numbers of choices."""
         if isinstance(self.actions, Choices):
-            return np.asarray(actions_of(self.action_space))[actions]
+            return self._choices[actions]
         return actions.reshape(-1, *self.action_space.shape).astype(self.action_space.dtype)
 
 
