@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 
 from farflung.config import Film
-from farflung.environments import ContinuousWorld
+from farflung.environments import OfVectors
 from farflung.figures.film import Episode
 from farflung.figures.film import film as draw
 from farflung.figures.paths import cells_of, cells_on_map, plane_of, plane_of_map, points_of
@@ -83,7 +83,7 @@ def episode_of(run: Run, element: int = 0) -> Episode:
     num_agents = run.config.agents
     kind = f"one policy, {num_agents} trajectories" if run.config.single else f"{num_agents} agent{'s' * (num_agents > 1)}"
     title = f"{run.config.world}, {kind}"
-    if isinstance(run.world, ContinuousWorld):
+    if isinstance(run.world, OfVectors):
         if run.paths is None:
             raise ValueError("the run has kept no paths of its agents that could be filmed")
         if element >= len(run.paths.features):

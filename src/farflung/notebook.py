@@ -120,7 +120,7 @@ def world_html(world: "TabularMDP") -> str:
 
 def continuous_html(world: "ContinuousWorld") -> str:
     """What an agent sees and does in a world whose states are vectors, and the map if it has walls."""
-    from farflung.environments.continuous import Choices
+    from farflung.environments import Choices
     from farflung.layout import definition_table
 
     projection = world.projection

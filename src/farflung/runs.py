@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
-from farflung.environments import ContinuousWorld, TabularMDP, World, make_continuous
+from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, make_continuous
 from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
@@ -67,7 +67,7 @@ class Run:
         """The world, where its dynamics are known."""
         if isinstance(self.world, HostedWorld):
             raise ValueError(f"{self.config.world} was stepped on the host: its dynamics are not known")
-        if isinstance(self.world, ContinuousWorld | VectorWorld):
+        if isinstance(self.world, OfVectors):
             raise ValueError(f"the states of {self.config.world} are vectors: no table holds its dynamics")
         return self.world
 

@@ -76,7 +76,7 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
         "optimizer": "adam",
         "init_scale": 0.01,
         "entropy_bonus": 0.1,
-        "steps_per_batch": 3,
+        "steps_per_batch": 5,
     },
     "paper": {
         "updates": 500,

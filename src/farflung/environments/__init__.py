@@ -5,7 +5,7 @@ from farflung.environments.continuous import ContinuousWorld
 from farflung.environments.environment import Environment, Outline
 from farflung.environments.gridworld import MAZE, ROOM, gridworld
 from farflung.environments.gymnasium import NoTableError, from_gymnasium
-from farflung.environments.named import World, find_world, make_world
+from farflung.environments.named import OfVectors, World, find_world, make_world
 from farflung.environments.named_continuous import make_continuous
 from farflung.environments.point_maze import PointMaze, point_map, point_maze
 from farflung.environments.tabular import TabularMDP, from_kernel, tabular_mdp
@@ -20,6 +20,7 @@ __all__ = [
     "Environment",
     "MountainCar",
     "NoTableError",
+    "OfVectors",
     "Outline",
     "Pendulum",
     "PointMaze",

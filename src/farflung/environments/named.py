@@ -11,7 +11,9 @@ from farflung.environments.tabular import TabularMDP
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld, hosted
 
-World = TabularMDP | HostedWorld | ContinuousWorld | VectorWorld
+OfVectors = ContinuousWorld | VectorWorld
+"""Worlds whose states are vectors: compiled, or stepped on the host."""
+World = TabularMDP | HostedWorld | OfVectors
 
 PAPER_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
 """Each map with the number of actions in an episode."""

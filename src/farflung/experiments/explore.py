@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 from farflung import figures, files, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
-from farflung.environments import ContinuousWorld, TabularMDP, World, find_world
+from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
 from farflung.experiments.trouble import check_particles, share_alike
 from farflung.hosting.stepped import SteppedWorld
@@ -72,7 +72,7 @@ def explore(
     else:
         config = Explore(str(world), **settings)
         environment = find_world(config.world, horizon=config.horizon, slip=config.slip)
-    if isinstance(environment, ContinuousWorld | VectorWorld):
+    if isinstance(environment, OfVectors):
         config = config.with_networks()
         check_particles(config, environment.projection, environment.horizon)
     elif config.is_neural:
@@ -115,7 +115,7 @@ def _name(world: World) -> str:
 
 def _with_paths(run: Run) -> Run:
     """With a few episodes of the typical team, to look at; where only a simulator can play, those of the last record."""
-    if not isinstance(run.world, ContinuousWorld | VectorWorld):
+    if not isinstance(run.world, OfVectors):
         return run
     seed, projection = typical_seed(run), run.world.projection
     if isinstance(run.world, VectorWorld):
@@ -140,7 +140,7 @@ def _ceiling(config: Explore, world: World) -> Ceiling:
     if isinstance(world, HostedWorld):
         num_samples = config.agents * config.trajectories * (world.horizon + 1)
         return ceiling_by_counting(num_samples, world.num_states if world.index.is_complete else None)
-    if isinstance(world, ContinuousWorld | VectorWorld):
+    if isinstance(world, OfVectors):
         return ceiling_by_counting(config.agents * config.trajectories * (world.horizon + 1), world.num_free_cells)
     return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
 

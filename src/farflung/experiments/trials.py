@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from farflung import runs
 from farflung.algorithms import PGPSE
 from farflung.config import Explore
-from farflung.environments import ContinuousWorld, TabularMDP, World
+from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World
 from farflung.experiments.trouble import Trouble
 from farflung.hosting.training import train_hosted
 from farflung.hosting.vectors import VectorWorld
@@ -108,7 +108,7 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
 
 def is_time_dependent(config: Explore, world: World) -> bool:
     """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
-    if isinstance(world, ContinuousWorld | VectorWorld):
+    if isinstance(world, OfVectors):
         return False
     num_agents = 1 if config.single else config.agents
     num_logits = num_agents * world.horizon * world.num_states * world.num_actions

@@ -6,12 +6,11 @@ from jaxtyping import Float
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
-from farflung.environments import ContinuousWorld
+from farflung.environments import OfVectors
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import Mapped, draw_on_map, is_wide
 from farflung.figures.paths import draw_team
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
-from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
@@ -22,12 +21,12 @@ _MOST_AGENTS_SHOWN = 12
 def explored(run: Run) -> Figure:
     """The learning curves of a run, and on a map where the team and each of its agents go."""
     with mpl.rc_context(STYLE):
-        if isinstance(run.world, ContinuousWorld) and run.paths is not None:
+        if isinstance(run.world, OfVectors) and run.paths is not None:
             figure = Figure(figsize=(14, 5), layout="constrained")
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
             _learning_curves(left, left.subplots(len(_labels(run)), 1, sharex=True), run)
             draw_team(right, run)
-        elif isinstance(run.world, ContinuousWorld) or run.world.positions is None:
+        elif isinstance(run.world, OfVectors) or run.world.positions is None:
             figure = Figure(figsize=(4.5 * len(_labels(run)), 3.8), layout="constrained")
             _learning_curves(figure, figure.subplots(1, len(_labels(run))), run)
         else:
@@ -63,7 +62,7 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
 
 def _labels(run: Run) -> dict[str, str]:
     """The metrics that are drawn, and what they are called on an axis."""
-    if not isinstance(run.world, ContinuousWorld):
+    if not isinstance(run.world, OfVectors):
         return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
     labels = {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
     if run.metrics.particle_entropy is not None:
@@ -76,7 +75,7 @@ def _ceilings(run: Run) -> dict[str, float]:
     if "ceiling" not in run.summary:
         return {}
     ceilings = {"normalized_entropy": run.summary["ceiling"]["normalized_bound"]}
-    if isinstance(run.world, ContinuousWorld) and np.isfinite(run.world.free_area):
+    if isinstance(run.world, OfVectors) and np.isfinite(run.world.free_area):
         ceilings["particle_entropy"] = float(np.log(run.world.free_area))
     return ceilings
 
@@ -119,7 +118,7 @@ def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
 
 
 def _mapped(run: Run) -> Mapped:
-    assert not isinstance(run.world, ContinuousWorld | VectorWorld)
+    assert not isinstance(run.world, OfVectors)
     return run.world
 
 

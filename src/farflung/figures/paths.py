@@ -14,7 +14,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from farflung.environments import ContinuousWorld
+from farflung.environments import OfVectors
 from farflung.environments.point_maze import PointMaze
 from farflung.environments.walls import Pair, Rectangle
 from farflung.figures.maps import Mapped
@@ -65,7 +65,7 @@ def cells_of(
     return np.where(is_real, np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), tuple(bins)), -1)
 
 
-def plane_of(world: ContinuousWorld) -> Plane:
+def plane_of(world: OfVectors) -> Plane:
     """The first two features of a world; of a world with only one, that feature over time."""
     projection = world.projection
     if len(projection.names) == 1:
@@ -125,7 +125,7 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
         axis.set(xticks=[], yticks=[])
 
 
-def draw_world(axis: Axes, world: ContinuousWorld) -> None:
+def draw_world(axis: Axes, world: OfVectors) -> None:
     """The plane of a world without anybody in it; where episodes begin is marked, if it is a maze."""
     plane = plane_of(world)
     draw_plane(axis, plane)
@@ -177,7 +177,7 @@ def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]
 
 def draw_team(figure: SubFigure, run: Run) -> None:
     """One episode of a trained team in a continuous world, and how its visits are spread in several."""
-    assert isinstance(run.world, ContinuousWorld)
+    assert isinstance(run.world, OfVectors)
     assert run.paths is not None
     plane, points = plane_of(run.world), points_of(run.paths.features)
     ways, coverage = figure.subplots(1, 2)
