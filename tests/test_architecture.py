@@ -72,6 +72,7 @@ ORDER = [
     "teams",
     "runs",
     "datasets.episodes",
+    "datasets.goals",
     "datasets.sources",
     "datasets.hosted",
     "datasets.collecting",

@@ -4,6 +4,7 @@ import gymnasium
 
 _EPISODES = {"Room": 8, "Maze": 10, "Grid": None}
 """The worlds and how many actions an episode has, where it is limited."""
+POINT_MAZE = "farflung/PointMaze-v0"
 
 
 def register_worlds() -> None:
@@ -15,5 +16,5 @@ def register_worlds() -> None:
                 vector_entry_point=f"farflung.environments.playable_vector:{name}VectorEnv",
                 max_episode_steps=max_episode_steps,
             )
-    if "farflung/PointMaze-v0" not in gymnasium.registry:
-        gymnasium.register("farflung/PointMaze-v0", entry_point="farflung.environments.playable_point:PointMazeEnv")
+    if POINT_MAZE not in gymnasium.registry:
+        gymnasium.register(POINT_MAZE, entry_point="farflung.environments.playable_point:PointMazeEnv")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.datasets.teams import assert_same
 
 from farflung import Dataset, gridworld, relabel
-from farflung.datasets.episodes import Contents, Source, in_pieces, joined, observation_at, states_of
+from farflung.datasets.episodes import Contents, Source, in_pieces, joined, states_of
+from farflung.datasets.goals import observation_at
 
 
 @pytest.fixture

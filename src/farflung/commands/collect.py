@@ -51,7 +51,15 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
         began = time.perf_counter()
-        parts = collect_parts(trained, config.episodes, seed=seed, random_seed=config.random_seed, goal=config.goal)
+        parts = collect_parts(
+            trained,
+            config.episodes,
+            seed=seed,
+            random_seed=config.random_seed,
+            goal=config.goal,
+            goal_radius=config.goal_radius,
+            random=config.random,
+        )
         write, name, path = _writer(config, output)
         if config.format not in _SUFFIXES:
             parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
@@ -79,15 +87,16 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
             "environment": _environment(contents),
             "seed": seed,
             "random_seed": config.random_seed,
+            "random": config.random,
             "agents": trained.team.num_agents,
             "episodes": contents.num_episodes,
             "transitions": contents.num_transitions,
             "entropy": contents.entropy,
-            "normalized_entropy": contents.entropy / math.log(trained.world.num_states),
+            "normalized_entropy": None if contents.entropy is None else contents.entropy / math.log(trained.world.num_states),
             "seconds": seconds,
         }
         if not output.quiet:
-            _print(summary, can_plan=contents.source.world is not None, is_on_stderr=output.json)
+            _print(summary, contents, is_on_stderr=output.json)
         if output.json:
             print(to_json(summary))
         return 0
@@ -118,20 +127,26 @@ def _environment(contents: "Contents") -> str | None:
     return None if contents.source.environment is None else json.loads(contents.source.environment)["id"]
 
 
-def _print(summary: dict[str, Any], can_plan: bool, is_on_stderr: bool) -> None:
+def _print(summary: dict[str, Any], contents: "Contents", is_on_stderr: bool) -> None:
     from rich.console import Console
 
     console = Console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
     players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
+    players = "random actions" if summary["random"] else f"{players} (seed {summary['seed']})"
     console.print(
-        f"{summary['episodes']:,} episodes of {players} (seed {summary['seed']}), {summary['transitions']:,} transitions "
-        f"in {summary['seconds']:.1f} s"
+        f"{summary['episodes']:,} episodes of {players}, {summary['transitions']:,} transitions in {summary['seconds']:.1f} s"
     )
-    console.print(f"state entropy {summary['entropy']:.4f} nats, {summary['normalized_entropy']:.4f} of log(states)")
+    has_vectors = contents.latest.has_vectors
+    if summary["entropy"] is not None:
+        console.print(
+            f"state entropy {summary['entropy']:.4f} nats, {summary['normalized_entropy']:.4f} of "
+            f"log({'the cells of a grid' if has_vectors else 'states'})"
+        )
     if summary["environment"] is None:
-        console.print("the dataset has no environment to recover: its observations are farflung's own numbers of the states")
+        numbers = "" if has_vectors else ": its observations are farflung's own numbers of the states"
+        console.print(f"the dataset has no environment to recover{numbers}")
     else:
         console.print(f"environment {summary['environment']}")
     console.print(f"written to {summary['path']}")
-    if summary["format"] != "d3rlpy" and can_plan:
+    if summary["format"] != "d3rlpy" and contents.can_be_tried:
         console.print(f"next: farflung offline {summary['dataset']}")

@@ -29,8 +29,13 @@ class Collect:
     """Which of the run's trained teams plays."""
     random_seed: int = 0
     """For the noise of actions and world: the same seed gives the same data."""
-    goal: Annotated[tuple[int, ...], default_is("the world's own rewards, if it has any", "INT [INT]")] = ()
-    """Row and column of a goal, or an observation: to arrive there pays 1 and ends the episode."""
+    random: bool = False
+    """Let random actions play instead of the team, for comparison."""
+    goal: Annotated[tuple[float, ...], default_is("the world's own rewards, if it has any", "NUMBER ...")] = ()
+    """Row and column of a goal, an observation, or where states are vectors its x and y (or what else is to be covered): to
+    arrive there pays 1 and ends the episode."""
+    goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
+    """How near a state that is a vector must come to the goal."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "episodes", whole_number("episodes", self.episodes))
@@ -39,8 +44,10 @@ class Collect:
             check_dataset_id(self.dataset)
         for seed in (self.random_seed, *(() if self.seed is None else (self.seed,))):
             whole_seeds([seed])
-        if len(self.goal) > 2:
-            raise ValueError(f"a goal is a row and a column, or one observation, not {len(self.goal)} numbers")
+        if self.goal_radius is not None:
+            check_positive("goal_radius", self.goal_radius)
+        if self.goal_radius is not None and not self.goal:
+            raise ValueError("goal_radius says how near to come to a goal: give one with --goal")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from farflung.datasets.archives import load_dataset, save_dataset
 from farflung.datasets.collecting import collect, collect_parts
-from farflung.datasets.episodes import Dataset, Source, relabel
+from farflung.datasets.episodes import Dataset, Source, vector_episodes
+from farflung.datasets.goals import relabel
 from farflung.datasets.mdp_dataset import to_d3rlpy
 from farflung.datasets.minari_storage import from_minari, to_minari
 
@@ -17,4 +18,5 @@ __all__ = [
     "save_dataset",
     "to_d3rlpy",
     "to_minari",
+    "vector_episodes",
 ]

@@ -110,7 +110,8 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
     writer: Any = None
     try:
         for part in contents.counting(parts):
-            table = pyarrow.table(_parquet_columns(part, contents.num_episodes - len(part)))
+            columns = _parquet_columns(part, contents.num_episodes - len(part))
+            table = pyarrow.table({name: _parquet_column(pyarrow, values) for name, values in columns.items()})
             writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
         description = to_json(contents)
@@ -143,19 +144,31 @@ def _parquet_columns(dataset: Dataset, first_episode: int) -> dict[str, np.ndarr
     }
 
 
+def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
+    if values.ndim == 1:
+        return pyarrow.array(values)
+    return pyarrow.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
+
+
+def _column_of_parquet(column: Any) -> np.ndarray:
+    size = getattr(column.type, "list_size", None)
+    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
+
+
 def _read_parquet(path: Path) -> Dataset:
     parquet = optional_package("pyarrow.parquet", _EXTRA)
     with parquet.ParquetFile(path) as file:
         source = from_json((file.metadata.metadata or {})[_KEY.encode()].decode())
         table = file.read()
-    columns = {name: table[name].to_numpy() for name in table.column_names}
+    columns = {name: _column_of_parquet(table[name]) for name in table.column_names}
     lengths = np.bincount(columns["episode"]).astype(np.int32)
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 
     def by_episode(name: str, first_column: int = 0) -> np.ndarray:
-        array = np.zeros((len(lengths), lengths.max() + first_column), columns[name].dtype)
-        array[:, first_column:][is_step] = columns[name]
+        values = columns[name]
+        array = np.zeros((len(lengths), lengths.max() + first_column, *values.shape[1:]), values.dtype)
+        array[:, first_column:][is_step] = values
         return array
 
     observations = by_episode("next_observation", 1)

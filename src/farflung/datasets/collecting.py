@@ -9,25 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from farflung.checks import whole_number, whole_seeds
 from farflung.config import Explore
-from farflung.datasets.episodes import Dataset, Source, cut, joined, observation_at, relabel
+from farflung.datasets.episodes import Dataset, Source, cut, joined, vector_episodes
+from farflung.datasets.goals import Place, observation_at, relabel
 from farflung.datasets.hosted import play_hosted
 from farflung.datasets.sources import source_of
-from farflung.environments import TabularMDP
+from farflung.environments import ContinuousWorld, TabularMDP, World
 from farflung.hosting.world import HostedWorld
-from farflung.policies import TabularSoftmax
+from farflung.policies import TabularSoftmax, UniformPolicy
 from farflung.rollout import Trajectories, play
 from farflung.runs import Run, typical_seed
 
 _TRANSITIONS_PER_PART = 2**18
+_VECTOR_TRANSITIONS_PER_PART = 2**15
+"""Fewer, as a step may take a simulator much longer and a part is always played whole."""
 
 
-def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0, goal: tuple[int, ...] = ()) -> Dataset:
+def collect(
+    run: Run,
+    episodes: int,
+    *,
+    seed: int | None = None,
+    random_seed: int = 0,
+    goal: Place = (),
+    goal_radius: float | None = None,
+    random: bool = False,
+) -> Dataset:
     """Lets the team of a run play and returns what it has seen, in the numbers of the environment that the world is from.
 
     Episode i is played by agent i modulo the number of agents. The first episodes are the same however many there are.
@@ -35,39 +48,71 @@ def collect(run: Run, episodes: int, *, seed: int | None = None, random_seed: in
     Args:
         seed: which of the run's trained teams plays; by default the one whose final entropy is the median.
         random_seed: for the noise of actions and world.
-        goal: row and column of a goal, or an observation, that the episodes are relabelled with.
+        goal: row and column of a goal, or an observation, that the episodes are relabelled with; where states are vectors, a
+            point of the projection's features.
+        goal_radius: how near a vector must come to it; in a point maze by default a step's size.
+        random: let random actions play instead of the team.
     """
-    return joined(collect_parts(run, episodes, seed=seed, random_seed=random_seed, goal=goal))
+    return joined(
+        collect_parts(run, episodes, seed=seed, random_seed=random_seed, goal=goal, goal_radius=goal_radius, random=random)
+    )
 
 
 def collect_parts(
-    run: Run, episodes: int, *, seed: int | None = None, random_seed: int = 0, goal: tuple[int, ...] = ()
+    run: Run,
+    episodes: int,
+    *,
+    seed: int | None = None,
+    random_seed: int = 0,
+    goal: Place = (),
+    goal_radius: float | None = None,
+    random: bool = False,
 ) -> Iterator[Dataset]:
     """What `collect` returns in parts of bounded size, each played while the one before is used."""
     seed = typical_seed(run) if seed is None else seed
-    team = run.team_of(seed)
-    config = run.config
+    world, config = run.world, run.config
+    team = random_team(world) if random else run.team_of(seed)
+    metadata = {**_about(config, seed, is_random=random), "random_seed": random_seed}
+    if goal_radius is not None and not goal:
+        raise ValueError("a goal's radius needs a goal")
+    if isinstance(world, HostedWorld):
+        (random_seed,) = whole_seeds([random_seed])
+        parts = play_hosted(world, team, episodes, random_seed, metadata)
+    else:
+        parts = play_parts(world, team, episodes, random_seed, source_of(run, metadata))
+    return (_relabelled(part, goal, goal_radius) for part in parts) if goal else parts
+
+
+def random_team(world: World) -> Any:
+    """Who takes random actions in a world."""
+    if isinstance(world, ContinuousWorld):
+        return UniformPolicy(world.actions)
+    return TabularSoftmax(jnp.zeros((1, world.num_states, world.num_actions)))
+
+
+def _about(config: Explore, seed: int, *, is_random: bool) -> dict[str, Any]:
+    if is_random:
+        return {"algorithm": "random actions", "description": f"What random actions saw in {config.world}"}
     kind = "single" if config.single else "independent" if config.independent else "agents"
-    metadata = {
+    return {
         "algorithm": "PGPSE",
         "description": f"What {_players(config)} saw that learnt to explore {config.world} without reward",
         "team": f"{Path(config.world).stem}-{config.agents}-{kind}/seed-{seed}",
         "config": dataclasses.asdict(config),
-        "random_seed": random_seed,
     }
-    if isinstance(run.world, HostedWorld):
-        (random_seed,) = whole_seeds([random_seed])
-        parts = play_hosted(run.world, team, episodes, random_seed, metadata)
-    else:
-        parts = play_parts(run.table, team, episodes, random_seed, source_of(run, metadata))
-    return (relabel(part, goal=observation_at(part.source, goal)) for part in parts) if goal else parts
+
+
+def _relabelled(part: Dataset, goal: Place, radius: float | None) -> Dataset:
+    return relabel(part, goal=goal if part.has_vectors else observation_at(part.source, goal), radius=radius)
 
 
 def _players(config: Explore) -> str:
     return "one agent" if config.single or config.agents == 1 else f"{config.agents} agents"
 
 
-def play_parts(world: TabularMDP, team: TabularSoftmax, episodes: int, random_seed: int, source: Source) -> Iterator[Dataset]:
+def play_parts(
+    world: TabularMDP | ContinuousWorld, team: Any, episodes: int, random_seed: int, source: Source
+) -> Iterator[Dataset]:
     """Episodes of any team in a world, in parts of bounded size.
 
     They depend on nothing but the world, the team and the seed, not on the number of devices.
@@ -75,11 +120,13 @@ def play_parts(world: TabularMDP, team: TabularSoftmax, episodes: int, random_se
     left = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
     num_agents = team.num_agents
-    num_rounds = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon))
+    is_continuous = isinstance(world, ContinuousWorld)
+    at_once = _VECTOR_TRANSITIONS_PER_PART if is_continuous else _TRANSITIONS_PER_PART
+    num_rounds = max(1, at_once // (num_agents * world.horizon))
     num_parts = -(-left // (num_rounds * num_agents))
     devices = jax.local_devices()
     copies = [jax.device_put((jr.key(random_seed), team, world), device) for device in devices[:num_parts]]
-    finish = partial(_as_dataset, world=world, source=source, num_agents=num_agents)
+    finish: Any = _vectors_as_dataset if is_continuous else _as_dataset
 
     playing: deque[Trajectories] = deque()
     for part in count():
@@ -88,21 +135,43 @@ def play_parts(world: TabularMDP, team: TabularSoftmax, episodes: int, random_se
             playing.append(_play(*copies[number % len(copies)], number, num_rounds))
         if not playing:
             return
-        dataset = finish(playing.popleft(), num_episodes=left)
+        dataset = finish(playing.popleft(), world=world, source=source, num_agents=num_agents, num_episodes=left)
         left -= len(dataset)
         yield dataset
 
 
 @partial(jax.jit, static_argnums=4)
-def _play(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, part: Array, num_rounds: int) -> Trajectories:
-    return play(jr.fold_in(key, part), team, world, num_rounds, 1)
+def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int) -> Trajectories:
+    """Episodes with the actions that the world was told."""
+    if isinstance(world, ContinuousWorld) and world.may_end_early:
+        # With one more action it shows whether the state after the last one has ended the episode.
+        world = dataclasses.replace(world, horizon=world.horizon + 1)
+    played = play(jr.fold_in(key, part), team, world, num_rounds, 1)
+    return played._replace(actions=team.executed(played.actions)) if isinstance(world, ContinuousWorld) else played
+
+
+def _vectors_as_dataset(
+    trajectories: Trajectories, *, world: ContinuousWorld, source: Source, num_agents: int, num_episodes: int
+) -> Dataset:
+    states, actions, broken = (array.reshape(-1, *array.shape[3:])[:num_episodes] for array in map(np.asarray, trajectories))
+    num_seen = np.isfinite(states).all(axis=-1).sum(axis=1, dtype=np.int32)
+    if num_seen.min() < 2:
+        raise ValueError("an episode was over before its first step, and a dataset has no place for such")
+    return vector_episodes(
+        states[:, : world.horizon + 1],
+        actions[:, : world.horizon],
+        source,
+        agents=np.arange(len(states), dtype=np.int32) % num_agents,
+        lengths=np.minimum(num_seen - 1, world.horizon),
+        terminated=(num_seen <= actions.shape[1]) & (broken == 0),
+    )
 
 
 def _as_dataset(
     trajectories: Trajectories, *, world: TabularMDP, source: Source, num_agents: int, num_episodes: int
 ) -> Dataset:
     states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[:num_episodes] for array in trajectories[:2])
-    assert source.world is not None
+    assert isinstance(source.world, TabularMDP)
     labels = np.asarray(source.world.labels)
     is_numbered = np.array_equal(labels, np.arange(len(labels)))
     ended = np.zeros(len(states), bool)

@@ -1,41 +1,53 @@
 """Episodes as arrays: what a dataset holds, whatever it is stored as."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from numpy.typing import ArrayLike
 from scipy.stats import entropy
 
-from farflung.environments import TabularMDP
-
-Reward = Callable[[np.ndarray, np.ndarray, np.ndarray], ArrayLike]
-"""What steps pay: a function of the observations, the actions and the next observations of many steps at once."""
+from farflung.environments import Bounds, ContinuousWorld, PointMaze, Projection, TabularMDP
 
 
 @dataclass(frozen=True)
 class Source:
     """Where episodes come from: what can be seen and done there, and what is known of the place."""
 
-    num_observations: int
-    num_actions: int
-    world: TabularMDP | None = None
-    """A world in which `labels[s]` is what is seen in state s."""
+    observations: int | Bounds
+    """How many there are, or the bounds of vectors."""
+    actions: int | Bounds
+    world: TabularMDP | ContinuousWorld | None = None
+    """Of a table, `labels[s]` is what is seen in state s."""
     environment: str | None = None
     """The specification of the Gymnasium environment, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What else is known, such as who played; for JSON."""
+    projection: Projection | None = None
+    """Of observations that are vectors: the features that goals are given in, and the grid on which coverage is counted."""
+
+    @property
+    def num_observations(self) -> int:
+        """Where they are not vectors."""
+        assert isinstance(self.observations, int)
+        return self.observations
+
+    @property
+    def num_actions(self) -> int:
+        """Where they are not vectors."""
+        assert isinstance(self.actions, int)
+        return self.actions
 
 
 class Steps(NamedTuple):
     """Single steps of all episodes, one after the other."""
 
-    observations: Int[np.ndarray, " step"]
-    actions: Int[np.ndarray, " step"]
-    next_observations: Int[np.ndarray, " step"]
+    observations: Int[np.ndarray, " step"] | Float[np.ndarray, "step feature"]
+    actions: Int[np.ndarray, " step"] | Float[np.ndarray, "step action"]
+    next_observations: Int[np.ndarray, " step"] | Float[np.ndarray, "step feature"]
     rewards: Float[np.ndarray, " step"]
 
 
@@ -43,8 +55,8 @@ class Steps(NamedTuple):
 class Dataset:
     """Episodes with one observation more than actions; what lies beyond the end of an episode is zero."""
 
-    observations: Int[np.ndarray, "episode times"]
-    actions: Int[np.ndarray, "episode time"]
+    observations: Int[np.ndarray, "episode times"] | Float[np.ndarray, "episode times feature"]
+    actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"]
     rewards: Float[np.ndarray, "episode time"]
     lengths: Int[np.ndarray, " episode"]
     """Actions in each episode."""
@@ -57,8 +69,8 @@ class Dataset:
     source: Source
 
     def __post_init__(self) -> None:
-        num_episodes, num_times = self.observations.shape
-        if self.actions.shape != (num_episodes, num_times - 1) or self.rewards.shape != self.actions.shape:
+        num_episodes, num_times = self.observations.shape[:2]
+        if not self.actions.shape[:2] == self.rewards.shape == (num_episodes, num_times - 1):
             shapes = f"{self.observations.shape}, {self.actions.shape} and {self.rewards.shape}"
             raise ValueError(f"an episode has one observation more than actions and rewards: {shapes} don't fit")
         if any(len(column) != num_episodes for column in (self.lengths, self.terminated, self.truncated, self.agents)):
@@ -87,9 +99,20 @@ class Dataset:
         before, after, mask = self.observations[:, :-1], self.observations[:, 1:], self.is_step
         return Steps(before[mask], self.actions[mask], after[mask], self.rewards[mask])
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether observations are vectors."""
+        return self.observations.ndim == 3
+
     def visits(self) -> Int[np.ndarray, " observation"]:
-        """How often each observation was made."""
-        return np.bincount(self.observations[self.is_observed], minlength=self.source.num_observations)
+        """How often each observation was made; of vectors, how often each cell of the projection's grid was visited."""
+        if not self.has_vectors:
+            return np.bincount(self.observations[self.is_observed], minlength=self.source.num_observations)
+        projection = self.source.projection
+        if projection is None:
+            return np.zeros(0, np.int64)
+        cells = np.asarray(projection.cells(jnp.asarray(self.observations)))
+        return np.bincount(cells[self.is_observed], minlength=projection.num_cells)[: projection.num_cells]
 
     def rows(self, first: int, last: int) -> "Dataset":
         """The episodes from `first` on and before `last`."""
@@ -130,14 +153,19 @@ class Contents:
         return self.latest.source
 
     @property
-    def entropy(self) -> float:
-        """Of all that was observed, in nats."""
-        return float(entropy(self.visits))
+    def can_be_tried(self) -> bool:
+        """Whether it is known where a policy that was learnt from the data could try to reach goals."""
+        return isinstance(self.source.world, TabularMDP | PointMaze)
+
+    @property
+    def entropy(self) -> float | None:
+        """Of all that was observed, in nats; of vectors, that of the cells of a grid, if there is one."""
+        return float(entropy(self.visits)) if self.visits.size else None
 
 
 def _kind(part: Dataset) -> tuple[object, ...]:
     types = tuple(getattr(part, name).dtype for name in _COLUMNS)
-    return part.actions.shape[1:], types, part.source.num_observations, part.source.num_actions
+    return part.observations.shape[1:], part.actions.shape[1:], types, part.source.observations, part.source.actions
 
 
 def joined(parts: Iterable[Dataset]) -> Dataset:
@@ -149,12 +177,16 @@ def joined(parts: Iterable[Dataset]) -> Dataset:
 
     def column(name: str) -> np.ndarray:
         arrays = [getattr(part, name) for part in parts]
-        if arrays[0].ndim == 2:
+        if arrays[0].ndim > 1:
             width = num_actions + (name == "observations")
-            arrays = [np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays]
+            arrays = [_padded(array, width - array.shape[1]) for array in arrays]
         return np.concatenate(arrays)
 
     return Dataset(**{name: column(name) for name in _COLUMNS}, source=parts[0].source)
+
+
+def _padded(array: np.ndarray, num_times: int) -> np.ndarray:
+    return np.pad(array, ((0, 0), (0, num_times), *((0, 0),) * (array.ndim - 2)))
 
 
 def in_pieces(parts: Iterable[Dataset], num_episodes: int) -> Iterator[Dataset]:
@@ -171,64 +203,62 @@ def cut(dataset: Dataset, arrives: Bool[np.ndarray, "episode time"]) -> Dataset:
     if not has_arrived.any():
         return dataset
     lengths = np.where(has_arrived, arrives.argmax(axis=1) + 1, dataset.lengths).astype(dataset.lengths.dtype)
-    shorter = dataclasses.replace(dataset, lengths=lengths)
-    return dataclasses.replace(
-        shorter,
-        observations=dataset.observations * shorter.is_observed,
-        actions=dataset.actions * shorter.is_step,
-        rewards=dataset.rewards * shorter.is_step,
-        terminated=dataset.terminated | has_arrived,
-        truncated=dataset.truncated & ~has_arrived,
+    return _blank_after_ends(
+        dataclasses.replace(
+            dataset,
+            lengths=lengths,
+            terminated=dataset.terminated | has_arrived,
+            truncated=dataset.truncated & ~has_arrived,
+        )
     )
 
 
-def relabel(dataset: Dataset, *, goal: int | None = None, reward: Reward | None = None) -> Dataset:
-    """The same episodes for another task.
+def vector_episodes(
+    observations: Float[np.ndarray, "episode times feature"],
+    actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"],
+    source: Source,
+    *,
+    agents: Int[np.ndarray, " episode"],
+    lengths: Int[np.ndarray, " episode"],
+    terminated: Bool[np.ndarray, " episode"],
+    rewards: Float[np.ndarray, "episode time"] | None = None,
+) -> Dataset:
+    """Episodes whose observations are vectors, played wherever, with whatever lies beyond their ends.
 
     Args:
-        goal: an observation; to arrive there pays 1 and ends the episode, everything else pays 0.
-        reward: what steps pay; the episodes stay as they are.
+        actions: as the world was told them.
+        terminated: those that the world has ended; all others were cut off.
+        rewards: by default nothing is paid.
     """
-    if (goal is None) == (reward is None):
-        raise ValueError("relabel takes either a goal or a reward")
-    if goal is not None:
-        _check_goal(dataset.source, goal)
-        arrives = dataset.observations[:, 1:] == goal
-        paid = (arrives & dataset.is_step).astype(np.float32)
-        source = dataclasses.replace(dataset.source, metadata={**dataset.source.metadata, "goal": int(goal)})
-        return cut(dataclasses.replace(dataset, rewards=paid, source=source), arrives)
-    assert reward is not None
-    steps = dataset.steps()
-    found = np.asarray(reward(steps.observations, steps.actions, steps.next_observations), np.float64)
-    if found.shape != steps.rewards.shape:
-        raise ValueError(f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}")
-    rewards = np.zeros(dataset.actions.shape, dataset.rewards.dtype)
-    rewards[dataset.is_step] = found
-    return dataclasses.replace(dataset, rewards=rewards)
+    played = Dataset(
+        observations=observations,
+        actions=actions,
+        rewards=np.zeros(actions.shape[:2], np.float32) if rewards is None else rewards,
+        lengths=lengths,
+        terminated=terminated,
+        truncated=~terminated,
+        agents=agents,
+        source=source,
+    )
+    return _blank_after_ends(played)
 
 
-def observation_at(source: Source, goal: tuple[int, ...]) -> int:
-    """The observation that a user means by its number, or by a row and a column of the map."""
-    if len(goal) == 1:
-        _check_goal(source, goal[0])
-        return goal[0]
-    if source.world is None or source.world.positions is None:
-        raise ValueError("this world is no map: give the goal as one observation instead of a row and a column")
-    (found,) = np.nonzero((np.asarray(source.world.positions) == np.asarray(goal)).all(axis=1))
-    if not len(found):
-        raise ValueError(f"the goal ({goal[0]}, {goal[1]}) is no cell that can be reached from the start")
-    return int(source.world.labels[int(found[0])])
+def _blank_after_ends(dataset: Dataset) -> Dataset:
+    def kept(column: np.ndarray, is_kept: Bool[np.ndarray, "episode time"]) -> np.ndarray:
+        return np.where(is_kept.reshape(*is_kept.shape, *[1] * (column.ndim - 2)), column, column.dtype.type(0))
 
-
-def _check_goal(source: Source, goal: int) -> None:
-    if not 0 <= goal < source.num_observations:
-        raise ValueError(f"a goal is an observation from 0 to {source.num_observations - 1}, not {goal}")
+    return dataclasses.replace(
+        dataset,
+        observations=kept(dataset.observations, dataset.is_observed),
+        actions=kept(dataset.actions, dataset.is_step),
+        rewards=kept(dataset.rewards, dataset.is_step),
+    )
 
 
 def states_of(dataset: Dataset) -> tuple[TabularMDP, Steps]:
     """The world of a dataset, and its steps with the world's states in place of the observations."""
     world = dataset.source.world
-    if world is None:
+    if not isinstance(world, TabularMDP):
         raise ValueError("the world that the dataset is from is not known: neither a table of it nor its environment is stored")
     index = np.full(dataset.source.num_observations, -1, np.int32)
     index[np.asarray(world.labels)] = np.arange(world.num_states)

@@ -20,18 +20,20 @@ def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
     """A dataset as d3rlpy's `MDPDataset`.
 
     Args:
-        one_hot: whether an observation is a vector with a single one, which networks can learn from, or its number.
+        one_hot: whether an observation that is a number becomes a vector with a single one, which networks can learn from.
     """
     d3rlpy = optional_package("d3rlpy", "d3rlpy")
     columns = d3rlpy_columns(dataset)
-    columns["observations"] = _vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
-    action_space = d3rlpy.constants.ActionSpace.DISCRETE
-    size = dataset.source.num_actions
+    if not dataset.has_vectors:
+        columns["observations"] = _vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
+    is_discrete = isinstance(dataset.source.actions, int)
+    action_space = getattr(d3rlpy.constants.ActionSpace, "DISCRETE" if is_discrete else "CONTINUOUS")
+    size = dataset.source.num_actions if is_discrete else dataset.actions.shape[-1]
     return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
 
 
-def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, " row"]]:
-    """The columns of an `MDPDataset`, the observations still as numbers.
+def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, "row *feature"]]:
+    """The columns of an `MDPDataset`, observations that are numbers still as such.
 
     d3rlpy has no observation after the last action. Where the world has ended an episode none is needed; elsewhere it makes
     a row of its own, with an action and a reward that nobody looks at, or the last step would be lost.
@@ -42,7 +44,7 @@ def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, " row"]]:
     is_last = np.arange(dataset.observations.shape[1]) == num_rows[:, None] - 1
 
     def widened(column: np.ndarray) -> np.ndarray:
-        return np.pad(column, ((0, 0), (0, 1)))[is_row]
+        return np.pad(column, ((0, 0), (0, 1), *((0, 0),) * (column.ndim - 2)))[is_row]
 
     return {
         "observations": dataset.observations[is_row],
@@ -78,12 +80,17 @@ def write_d3rlpy(parts: Iterable[Dataset], path: Path) -> Contents:
 
         for part in contents.counting(parts):
             columns = d3rlpy_columns(part)
-            numbers, size = columns.pop("observations"), part.source.num_observations
-            at_once = max(1, _MOST_NUMBERS // size)
-            for first in range(0, len(numbers), at_once):
-                append("observations", _vectors(numbers[first : first + at_once], size))
+            observations = columns.pop("observations")
+            if part.has_vectors:
+                append("observations", observations)
+            else:
+                size = part.source.num_observations
+                at_once = max(1, _MOST_NUMBERS // size)
+                for first in range(0, len(observations), at_once):
+                    append("observations", _vectors(observations[first : first + at_once], size))
             for name in ("actions", "rewards"):
-                append(name, columns.pop(name)[:, None])
+                values = columns.pop(name)
+                append(name, values.reshape(len(values), -1))
             columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # what files of d3rlpy 1 have
             for name, values in columns.items():
                 append(name, values)

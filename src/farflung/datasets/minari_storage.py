@@ -18,7 +18,8 @@ from gymnasium.envs.registration import EnvSpec
 from farflung.checks import optional_package
 from farflung.config import check_dataset_id
 from farflung.datasets.episodes import Contents, Dataset, Source, joined
-from farflung.datasets.sources import from_json, observed_world, spaces_of, to_json
+from farflung.datasets.sources import from_json, observed_world, read_space, to_json, write_space
+from farflung.environments import Bounds
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
@@ -38,7 +39,7 @@ def to_minari(
         contents = Contents()
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
-            storage = storage or _new(dataset_id, part.source, data_format)
+            storage = storage or _new(dataset_id, part, data_format)
             storage.update_episodes(_buffers(part))
             storage.update_episode_metadata(
                 _episode_metadata(part), range(contents.num_episodes - len(part), contents.num_episodes)
@@ -50,7 +51,7 @@ def to_minari(
 
 
 def from_minari(dataset: Any) -> Dataset:
-    """The episodes of a Minari dataset, or of its id, whoever made it, if its observations and actions are discrete."""
+    """The episodes of a Minari dataset, or of its id, whoever made it, if observations and actions are discrete or vectors."""
     minari = optional_package("minari", _EXTRA)
     if isinstance(dataset, str):
         check_dataset_id(dataset)
@@ -68,7 +69,7 @@ def from_minari(dataset: Any) -> Dataset:
     parts = []
     for first in range(0, len(agents), _EPISODES_AT_ONCE):
         some = agents[first : first + _EPISODES_AT_ONCE]
-        parts.append(_read(list(itertools.islice(episodes, len(some))), some, source))
+        parts.append(_read(list(itertools.islice(episodes, len(some))), some, source, dataset))
     return joined(parts)
 
 
@@ -112,8 +113,9 @@ def _replaced(dataset_id: str, force: bool) -> Iterator[None]:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def _new(dataset_id: str, source: Source, data_format: str) -> Any:
+def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:
     minari = optional_package("minari", _EXTRA)
+    source = first.source
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is no author and no link
         try:
@@ -121,8 +123,8 @@ def _new(dataset_id: str, source: Source, data_format: str) -> Any:
                 dataset_id,
                 [],
                 env=None if source.environment is None else EnvSpec.from_json(source.environment),
-                observation_space=gymnasium.spaces.Discrete(source.num_observations),
-                action_space=gymnasium.spaces.Discrete(source.num_actions),
+                observation_space=write_space(source.observations, first.observations.dtype),
+                action_space=write_space(source.actions, first.actions.dtype),
                 algorithm_name=source.metadata.get("algorithm"),
                 description=source.metadata.get("description"),
                 requirements=[f"farflung>={version('farflung')}"] if '"farflung/' in (source.environment or "") else None,
@@ -137,7 +139,7 @@ def _new(dataset_id: str, source: Source, data_format: str) -> Any:
 
 def _buffers(dataset: Dataset) -> Iterator[Any]:
     make = optional_package("minari.data_collector", _EXTRA).EpisodeBuffer
-    observations, actions = dataset.observations.astype(np.int64), dataset.actions.astype(np.int64)
+    observations, actions = _as_minari_has_them(dataset.observations), _as_minari_has_them(dataset.actions)
     is_last = np.arange(dataset.actions.shape[1]) == dataset.lengths[:, None] - 1
     terminations, truncations = is_last & dataset.terminated[:, None], is_last & dataset.truncated[:, None]
     for episode, length in enumerate(dataset.lengths.tolist()):
@@ -151,6 +153,10 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
         )
 
 
+def _as_minari_has_them(column: np.ndarray) -> np.ndarray:
+    return column.astype(np.int64) if np.issubdtype(column.dtype, np.integer) else column
+
+
 def _episode_metadata(dataset: Dataset) -> Iterator[dict[str, Any]]:
     team = dataset.source.metadata.get("team")
     for agent in dataset.agents.tolist():
@@ -161,22 +167,27 @@ def _source(dataset: Any) -> Source:
     ours = dataset.storage.metadata.get(_KEY)
     if ours is not None:
         return from_json(json.dumps(ours))
-    num_observations, num_actions = spaces_of(dataset.observation_space, dataset.action_space)
+    observations, actions = read_space(dataset.observation_space), read_space(dataset.action_space)
     if dataset.env_spec is None:
-        return Source(num_observations, num_actions)
+        return Source(observations, actions)
+    about = (dataset.env_spec.to_json(), {"dataset": dataset.id})
     try:
-        world = observed_world(dataset.recover_environment())
+        environment = dataset.recover_environment()
+        if isinstance(observations, Bounds):
+            world = getattr(environment.unwrapped, "world", None)
+            return Source(observations, actions, world, *about, getattr(world, "projection", None))
+        return Source(observations, actions, observed_world(environment), *about)
     except (ValueError, gymnasium.error.Error, ImportError):
-        world = None
-    return Source(num_observations, num_actions, world, dataset.env_spec.to_json(), {"dataset": dataset.id})
+        return Source(observations, actions, None, *about)
 
 
-def _read(episodes: list[Any], agents: np.ndarray, source: Source) -> Dataset:
+def _read(episodes: list[Any], agents: np.ndarray, source: Source, spaces: Any) -> Dataset:
     lengths = np.array([len(episode) for episode in episodes], np.int32)
-    shape = (len(episodes), lengths.max())
-    observations = np.zeros((shape[0], shape[1] + 1), np.int32)
+    shape = (len(episodes), int(lengths.max()))
+    observations = _blank(spaces.observation_space, shape[0], shape[1] + 1)
+    actions = _blank(spaces.action_space, *shape)
     paid_in = np.result_type(np.float32, *{np.asarray(episode.rewards).dtype for episode in episodes})
-    actions, rewards = np.zeros(shape, np.int32), np.zeros(shape, paid_in)
+    rewards = np.zeros(shape, paid_in)
     for row, (episode, length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
         observations[row, : length + 1] = episode.observations
         actions[row, :length] = episode.actions
@@ -185,3 +196,9 @@ def _read(episodes: list[Any], agents: np.ndarray, source: Source) -> Dataset:
         np.array([bool(getattr(episode, name)[-1]) for episode in episodes]) for name in ("terminations", "truncations")
     )
     return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source)
+
+
+def _blank(space: gymnasium.Space[Any], *shape: int) -> np.ndarray:
+    """Numbers as int32, vectors as floats as precise as they are."""
+    is_discrete = isinstance(space, gymnasium.spaces.Discrete)
+    return np.zeros((*shape, *(space.shape or ())), np.int32 if is_discrete else np.result_type(space.dtype, np.float32))

@@ -2,7 +2,9 @@
 
 import base64
 import copy
+import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,19 +16,71 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import PAPER_WORLDS, Explore
 from farflung.datasets.episodes import Contents, Source
-from farflung.environments import TabularMDP, World, from_gymnasium
+from farflung.environments import (
+    Bounds,
+    Choices,
+    ContinuousWorld,
+    PointMaze,
+    Projection,
+    TabularMDP,
+    World,
+    from_gymnasium,
+    make_continuous,
+)
 from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
+from farflung.registration import POINT_MAZE
 from farflung.runs import Run, world_from_bytes, world_to_bytes
+
+_CLASSICS = {
+    "mountain-car": "MountainCarContinuous-v0",
+    "mountain-car-discrete": "MountainCar-v0",
+    "pendulum": "Pendulum-v1",
+}
 
 
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
     """What is known of the world that a run was trained in."""
+    if isinstance(run.world, ContinuousWorld):
+        return continuous_source(run.world, metadata)
     spec = environment_spec(run.config, run.table)
     if spec is None:
         return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
     environment = gymnasium.make(spec)
     num_observations, num_actions = spaces_of(environment.observation_space, environment.action_space)
     return Source(num_observations, num_actions, observed_world(environment), spec_to_json(spec), metadata)
+
+
+def continuous_source(world: ContinuousWorld, metadata: Mapping[str, Any]) -> Source:
+    """What is known of a world whose states are vectors."""
+    actions = world.actions.num if isinstance(world.actions, Choices) else world.actions
+    spec = continuous_spec(world)
+    if spec is None:
+        anything = Bounds((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
+        return Source(anything, actions, _stored(world), None, metadata, world.projection)
+    observations = read_space(gymnasium.make(spec).observation_space)
+    return Source(observations, actions, world, spec_to_json(spec), metadata, world.projection)
+
+
+def continuous_spec(world: ContinuousWorld) -> EnvSpec | None:
+    """The Gymnasium environment that moves as a world does, though it may pay for it or end; None if there is none."""
+    name = json.loads(world.recipe).get("name") if world.recipe else None
+    if isinstance(world, PointMaze):
+        spec = copy.deepcopy(gymnasium.spec(POINT_MAZE))
+        spec.kwargs.update(world=world.recipe)
+    elif name in _CLASSICS:
+        spec = copy.deepcopy(gymnasium.spec(_CLASSICS[name]))
+    else:
+        return None
+    spec.max_episode_steps = world.horizon
+    return spec
+
+
+def _stored(world: ContinuousWorld) -> ContinuousWorld | None:
+    """The world, if it can be made anew from what a dataset says about it."""
+    try:
+        return make_continuous(world.recipe) if world.recipe else None
+    except ValueError:
+        return None
 
 
 class NotDiscreteError(ValueError):
@@ -52,6 +106,23 @@ def spaces_of(observation_space: gymnasium.Space[Any], action_space: gymnasium.S
             raise NotDiscreteError(f"only discrete observations and actions can be read; these {name} are {space}")
         sizes.append(int(space.start + space.n))
     return sizes[0], sizes[1]
+
+
+def read_space(space: gymnasium.Space[Any]) -> int | Bounds:
+    """How many observations or actions there are, or the bounds of vectors."""
+    if isinstance(space, gymnasium.spaces.Discrete) and space.start >= 0:
+        return int(space.start + space.n)
+    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
+        return Bounds(*(tuple(map(float, bound)) for bound in (space.low, space.high)))
+    raise ValueError(f"only numbers from 0 on and vectors can be read, of the spaces Discrete and Box, not {space}")
+
+
+def write_space(space: int | Bounds, dtype: np.dtype[Any]) -> gymnasium.Space[Any]:
+    """The space that `read_space` reads."""
+    if isinstance(space, int):
+        return gymnasium.spaces.Discrete(space)
+    low, high = (np.asarray(bound, dtype) for bound in (space.low, space.high))
+    return gymnasium.spaces.Box(low, high, dtype=dtype.type)
 
 
 def observed_world(environment: gymnasium.Env[Any, Any]) -> TabularMDP:
@@ -89,10 +160,11 @@ def to_json(contents: Contents) -> str:
             "episodes": contents.num_episodes,
             "transitions": contents.num_transitions,
             "entropy": contents.entropy,
-            "observations": source.num_observations,
-            "actions": source.num_actions,
+            "observations": _space_to_json(source.observations),
+            "actions": _space_to_json(source.actions),
             "environment": source.environment,
             "world": world,
+            "projection": None if source.projection is None else dataclasses.asdict(source.projection),
         }
     )
 
@@ -100,18 +172,37 @@ def to_json(contents: Contents) -> str:
 def from_json(text: str) -> Source:
     """The source in what `to_json` has written."""
     values = json.loads(text)
-    world = values.pop("world")
+    world, projection = values.pop("world"), values.pop("projection", None)
     return Source(
-        values.pop("observations"),
-        values.pop("actions"),
-        None if world is None else _table(world_from_bytes(base64.b64decode(world))),
+        _space_from_json(values.pop("observations")),
+        _space_from_json(values.pop("actions")),
+        None if world is None else _not_hosted(world_from_bytes(base64.b64decode(world))),
         values.pop("environment"),
         values,
+        None if projection is None else Projection(**{name: _as_tuple(value) for name, value in projection.items()}),
     )
 
 
-def _table(world: World) -> TabularMDP:
-    assert isinstance(world, TabularMDP), "only tables are stored with a dataset"
+def _space_to_json(space: int | Bounds) -> int | dict[str, list[float | None]]:
+    if isinstance(space, int):
+        return space
+    bounds = {"low": space.low, "high": space.high}
+    return {name: [each if math.isfinite(each) else None for each in bound] for name, bound in bounds.items()}
+
+
+def _space_from_json(space: int | dict[str, list[float | None]]) -> int | Bounds:
+    if isinstance(space, int):
+        return space
+    infinite = {"low": -math.inf, "high": math.inf}
+    return Bounds(**{name: tuple(infinite[name] if each is None else each for each in space[name]) for name in infinite})
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _not_hosted(world: World) -> TabularMDP | ContinuousWorld:
+    assert isinstance(world, TabularMDP | ContinuousWorld), "worlds stepped on the host are not stored with a dataset"
     return world
 
 

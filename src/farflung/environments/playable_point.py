@@ -48,7 +48,7 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
         if goal_radius is not None:
             check_positive("goal_radius", goal_radius)
         self.world = made
-        self.goal = None if goal is None else _goal(made, goal)
+        self.goal = None if goal is None else place_in(made, goal)
         self.goal_radius = made.step_size if goal_radius is None else float(goal_radius)
         self.render_mode = render_mode
         self._low, self._high = np.array(made.low, np.float32), np.array(made.high, np.float32)
@@ -95,7 +95,8 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
             self._window.show(self._picture())
 
 
-def _goal(world: PointMaze, goal: Numbers) -> Position:
+def place_in(world: PointMaze, goal: Numbers) -> Position:
+    """A goal's x and y, if it can be one."""
     try:
         place = np.asarray(goal, np.float32)
     except (TypeError, ValueError):
