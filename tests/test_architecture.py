@@ -94,6 +94,7 @@ ORDER = [
     "figures.film",
     "films",
     "offline",
+    "implicit_q_learning",
     "loggers.logger",
     "loggers.local",
     "loggers.trackers",

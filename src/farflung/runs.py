@@ -164,7 +164,8 @@ def load_run(path: str | Path) -> Run:
         if header["format_version"] > FORMAT_VERSION:
             raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
         settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
-        config = Explore(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+        tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
+        config = Explore(**(settings | tuples))
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         world = world_from_bytes((path / _WORLD).read_bytes())

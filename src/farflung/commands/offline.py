@@ -31,7 +31,7 @@ class OfflineOutput(Output):
 
 
 def offline(config: OfflineLearning, output: OfflineOutput) -> Callable[[], int]:
-    """Learn from a dataset to reach every state, by offline Q-learning, and see which ones are reached."""
+    """Learn from a dataset to reach every state, and see which ones are reached."""
 
     def run() -> int:
         terminal.use_all_cores()
@@ -45,12 +45,14 @@ def offline(config: OfflineLearning, output: OfflineOutput) -> Callable[[], int]
         with open_results(out, "offline", settings, force=output.force) as results:
             with progress_bar(output.quiet) as show:
                 found = learn_offline(**settings, on_progress=lambda done, total: show(name, done, total, "goals"))
-            summary = _summary(config, found)
+            summary = _summary(found)
             results.write("summary.json", to_json(summary, indent=2))
-            results.write_table("goals.csv", [_COLUMNS, *_rows(found)])
+            results.write_table(
+                "goals.csv", [(*_place_names(found), *_COLUMNS), *((*where, *rates) for where, *rates in _rows(found))]
+            )
             results.draw("goals", reached(found, name))
         if not output.quiet:
-            _print(config, found, summary, out, is_on_stderr=output.json)
+            _print(found, summary, out, is_on_stderr=output.json)
         if output.json:
             print(to_json(summary))
         return 0
@@ -58,35 +60,48 @@ def offline(config: OfflineLearning, output: OfflineOutput) -> Callable[[], int]
     return run
 
 
-_COLUMNS = ("observation", "row", "column", "success", "interval", "random_actions")
+_COLUMNS = ("success", "interval", "random_actions")
+
+
+def _place_names(found: "Reached") -> tuple[str, ...]:
+    return ("observation", "row", "column") if found.radius is None else ("x", "y")
+
+
+def _places(found: "Reached") -> list[tuple[Any, ...]]:
+    """What is known of where each goal is, under these names."""
+    import numpy as np
+
+    from farflung.environments import TabularMDP
+
+    if not isinstance(found.world, TabularMDP):
+        return [(round(x, 4), round(y, 4)) for x, y in found.goals.tolist()]
+    labels = np.asarray(found.world.labels)[found.goals].tolist()
+    positions = [(None, None)] * len(labels)
+    if found.world.positions is not None:
+        positions = np.asarray(found.world.positions)[found.goals].tolist()
+    return [(label, *position) for label, position in zip(labels, positions, strict=True)]
 
 
 def _rows(found: "Reached") -> list[tuple[Any, ...]]:
-    """For each goal, the easiest first: the mean success rate and the half-width of its 95% interval."""
-    import numpy as np
-
+    """For each goal, the easiest first: where it is, the mean success rate and the half-width of its 95% interval."""
     from farflung.statistics import mean_and_interval
 
     mean, half_width = mean_and_interval(found.success)
     random, _ = mean_and_interval(found.random_success)
     intervals = [None] * len(mean) if half_width is None else half_width.tolist()
-    positions = [(None, None)] * len(mean)
-    if found.world.positions is not None:
-        positions = np.asarray(found.world.positions)[found.goals].tolist()
-    labels = np.asarray(found.world.labels)[found.goals].tolist()
-    columns = zip(labels, positions, mean.tolist(), intervals, random.tolist(), strict=True)
-    rows = [(label, *position, *rates) for label, position, *rates in columns]
-    return sorted(rows, key=lambda row: -row[3])
+    rows = zip(_places(found), mean.tolist(), intervals, random.tolist(), strict=True)
+    return sorted(rows, key=lambda row: -row[1])
 
 
-def _summary(config: OfflineLearning, found: "Reached") -> dict[str, Any]:
+def _summary(found: "Reached") -> dict[str, Any]:
     from farflung.statistics import mean_and_interval
 
     summary = {
         "farflung": version("farflung"),
-        **dataclasses.asdict(config),
+        **dataclasses.asdict(found.config),
         "transitions": found.num_transitions,
         "goals": len(found.goals),
+        "goal_radius": found.radius,
         "untrained_success": found.untrained,
     }
     for name, success in (("success", found.success), ("random_actions_success", found.random_success)):
@@ -95,22 +110,26 @@ def _summary(config: OfflineLearning, found: "Reached") -> dict[str, Any]:
     return summary
 
 
-def _print(config: OfflineLearning, found: "Reached", summary: dict[str, Any], out: Path, is_on_stderr: bool) -> None:
+def _print(found: "Reached", summary: dict[str, Any], out: Path, is_on_stderr: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{config.dataset}: how often Q-learning from {found.num_transitions:,} transitions reaches each goal")
-    is_map = found.world.positions is not None
-    for name in ("goal (row, column)" if is_map else "goal", "success", "95% CI", "random actions"):
-        table.add_column(name, justify="right")
+    config, is_maze = found.config, found.radius is not None
+    how = "implicit Q-learning" if is_maze else "Q-learning"
+    table = Table(title=f"{config.dataset}: how often {how} from {found.num_transitions:,} transitions reaches each goal")
     rows = _rows(found)
+    is_map = rows[0][0][-1] is not None
+    goal = "goal (x, y)" if is_maze else "goal (row, column)" if is_map else "goal"
+    for name in (goal, "success", "95% CI", "random actions"):
+        table.add_column(name, justify="right")
     shown = rows if len(rows) <= _MOST_ROWS else [*rows[:_ROWS_AT_ENDS], None, *rows[-_ROWS_AT_ENDS:]]
     for row in shown:
         if row is None:
             table.add_row("...", "", "", "")
             continue
-        label, y, x, mean, interval, random = row
-        table.add_row(f"({y}, {x})" if is_map else str(label), f"{mean:.3f}", _interval(interval), f"{random:.3f}")
+        where, mean, interval, random = row
+        label = f"({where[-2]:g}, {where[-1]:g})" if is_map else str(where[0])
+        table.add_row(label, f"{mean:.3f}", _interval(interval), f"{random:.3f}")
     table.add_section()
     whole = summary["success"]
     table.add_row(

@@ -1,13 +1,13 @@
 """What the commands about datasets can be asked for."""
 
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import tyro
 
 from farflung.checks import check_name, check_positive, check_share, whole_number, whole_seeds
-from farflung.config.options import DATA_FORMATS, PAPER_SEEDS, default_is, one_of
+from farflung.config.options import DATA_FORMATS, LATER, PAPER_SEEDS, Settled, default_is, one_of
 
 
 @dataclass(frozen=True)
@@ -50,36 +50,56 @@ class Collect:
             raise ValueError("goal_radius says how near to come to a goal: give one with --goal")
 
 
+_LEARNING: dict[bool, dict[str, Any]] = {
+    False: {"batches": 100, "batch_size": 20, "learning_rate": 0.1},
+    True: {"batches": 2000, "batch_size": 32, "learning_rate": 0.003},
+}
+"""What `offline` learns with if nothing else is asked for: tables, as in the paper, and networks, where states are vectors."""
+
+
 @dataclass(frozen=True)
 class OfflineLearning:
-    """Learn from a dataset to reach every state, by offline Q-learning, and see which ones are reached.
+    """Learn from a dataset to reach every state, and see which ones are reached.
 
-    DATASET is Minari's id of a dataset, or an .npz or .parquet file that `farflung collect` has written.
+    DATASET is Minari's id of a dataset, or an .npz or .parquet file that `farflung collect` has written. With finitely many
+    states, it is tabular Q-learning; in a point maze, implicit Q-learning with networks, for goals spread over the maze.
     """
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
     """Minari's id of a dataset, or a file."""
-    batches: int = 100
-    """Minibatches that Q-values are learnt from, for each goal."""
-    batch_size: int = 20
+    batches: Annotated[Settled[int], default_is("100; for networks 2000")] = LATER
+    """Minibatches that are learnt from, for each goal."""
+    batch_size: Annotated[Settled[int], default_is("20; for networks 32")] = LATER
     """Transitions in a minibatch, drawn with replacement."""
-    learning_rate: float = 0.1
-    """Step size of Q-learning."""
+    learning_rate: Annotated[Settled[float], default_is("0.1; for networks 0.003", "FLOAT")] = LATER
+    """Step size of Q-learning, or of the networks' Adam at first: it falls to 0."""
     discount: float = 0.99
     """Discount factor."""
     attempts: int = 10
     """Episodes in which the greedy policy tries to reach its goal."""
     max_steps: int = 200
     """Actions in such an episode."""
+    goals: int = 36
+    """In a maze: about how many goals there are, in the middle of equal cells."""
+    goal_radius: Annotated[float | None, default_is("half the size of such a cell", "FLOAT")] = None
+    """In a maze: how near to come to a goal."""
     seeds: tuple[int, ...] = PAPER_SEEDS
     """One independent repetition of all learning each."""
 
     def __post_init__(self) -> None:
-        for name in ("batches", "batch_size", "attempts", "max_steps"):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
-        check_positive("learning_rate", self.learning_rate)
+        for name in ("batches", "batch_size", "attempts", "max_steps", "goals"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name)))
+        for name in ("learning_rate", "goal_radius"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
         check_share("discount", self.discount)
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
+
+    def settled(self, *, has_vectors: bool) -> "OfflineLearning":
+        """The same, with what was left open put in its place."""
+        left_open = {name: value for name, value in _LEARNING[has_vectors].items() if getattr(self, name) is None}
+        return replace(self, **left_open)
 
 
 def check_dataset_id(name: str) -> None:

@@ -13,10 +13,11 @@ from jaxtyping import Array, Float, Int, Key
 
 from farflung.config import OfflineLearning
 from farflung.datasets import Dataset, from_minari, load_dataset
-from farflung.datasets.collecting import play_parts
+from farflung.datasets.collecting import play_parts, random_team
 from farflung.datasets.episodes import joined, states_of
-from farflung.environments import TabularMDP
+from farflung.environments import PointMaze, TabularMDP
 from farflung.experiments.collecting import untrained_success
+from farflung.implicit_q_learning import Experience, ImplicitQLearning, reach_goals, spread_goals
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms
 from farflung.policies import uniform_team
 
@@ -27,22 +28,25 @@ OnProgress = Callable[[int, int], None]
 
 
 class Reached(NamedTuple):
-    """How often offline Q-learning leads to each goal."""
+    """How often what was learnt offline leads to each goal."""
 
-    world: TabularMDP
-    """Its `labels` are the dataset's observations."""
+    config: OfflineLearning
+    world: TabularMDP | PointMaze
+    """Of a table, `labels` are the dataset's observations."""
     num_transitions: int
-    goals: Int[np.ndarray, " goal"]
-    """States of the world."""
+    goals: Int[np.ndarray, " goal"] | Float[np.ndarray, "goal 2"]
+    """States of the world, or points in it."""
     success: Float[np.ndarray, "seed goal"]
     random_success: Float[np.ndarray, "seed goal"]
     """With as many episodes of random actions for a dataset."""
     untrained: float
     """The mean over all goals without any data."""
+    radius: float | None = None
+    """In a maze: how near to come to a goal."""
 
 
 def learn_offline(dataset: Dataset | str | Path, *, on_progress: OnProgress | None = None, **settings: Any) -> Reached:
-    """Learns from a dataset, for each state that no episode starts in, how to get there, and tries it out.
+    """Learns from a dataset how to get to each state that no episode starts in, or to goals all over a maze, and tries it out.
 
     Args:
         dataset: a dataset, Minari's id of one, or a `.npz` or `.parquet` file.
@@ -55,6 +59,55 @@ def learn_offline(dataset: Dataset | str | Path, *, on_progress: OnProgress | No
         config = OfflineLearning(str(dataset), **settings)
         is_file = config.dataset.endswith(_FILES) or Path(config.dataset).is_file()
         dataset = load_dataset(config.dataset) if is_file else from_minari(config.dataset)
+    learn = _learn_places if dataset.has_vectors else _learn_states
+    return learn(config.settled(has_vectors=dataset.has_vectors), dataset, on_progress or (lambda done, total: None))
+
+
+def _learn_places(config: OfflineLearning, dataset: Dataset, on_progress: OnProgress) -> Reached:
+    """In a maze: one training for each seed and dataset, as many at once as there are devices."""
+    world = dataset.source.world
+    if not isinstance(world, PointMaze):
+        raise ValueError("where states are vectors, goals can be tried only in point mazes, and the dataset is from none")
+    goals, radius = spread_goals(world, config.goals)
+    settings = ImplicitQLearning(
+        radius if config.goal_radius is None else config.goal_radius,
+        num_batches=config.batches,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        discount=config.discount,
+        num_episodes=config.attempts if world.num_reset_uniforms else 1,  # else all attempts are alike
+        max_steps=config.max_steps,
+    )
+    random = joined(play_parts(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
+    experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in (dataset, random)]
+    tasks = [(jr.key(seed), experience) for experience in experiences for seed in config.seeds]
+    devices = jax.local_devices()
+    found: list[np.ndarray] = []
+    for first in range(0, len(tasks), len(devices)):
+        on_progress(first * len(goals), len(tasks) * len(goals))
+        running = [
+            reach_goals(*jax.device_put((key, world, experience, jnp.asarray(goals)), device), settings)
+            for (key, experience), device in zip(tasks[first : first + len(devices)], devices, strict=False)
+        ]
+        found.extend(map(np.asarray, running))
+    untrained = reach_goals(
+        jr.key(config.seeds[0]), world, experiences[0], jnp.asarray(goals), settings._replace(num_batches=0)
+    )
+    on_progress(len(tasks) * len(goals), len(tasks) * len(goals))
+    success, random_success = np.array(found).reshape(2, len(config.seeds), -1)
+    return Reached(
+        config,
+        world,
+        dataset.num_transitions,
+        goals,
+        success,
+        random_success,
+        float(np.mean(untrained)),
+        settings.radius,
+    )
+
+
+def _learn_states(config: OfflineLearning, dataset: Dataset, on_progress: OnProgress) -> Reached:
     world, steps = states_of(dataset)
     team = uniform_team(world, 1)
     _, random_steps = states_of(joined(play_parts(world, team, len(dataset), config.seeds[0], dataset.source)))
@@ -63,15 +116,14 @@ def learn_offline(dataset: Dataset | str | Path, *, on_progress: OnProgress | No
     for number, each in enumerate((steps, random_steps)):
 
         def report(done: int, number: int = number) -> None:
-            if on_progress is not None:
-                on_progress(done + number * goals.size, 2 * goals.size)
+            on_progress(done + number * goals.size, 2 * goals.size)
 
         columns = (each.observations, each.actions, each.next_observations, len(each.actions))
         found.append(
             _success(config, world, Transitions(*(jnp.asarray(column, jnp.int32) for column in columns)), goals, report)
         )
     untrained = float(untrained_success(jr.key(config.seeds[0]), world, goals))
-    return Reached(world, len(steps.actions), np.asarray(goals), found[0], found[1], untrained)
+    return Reached(config, world, len(steps.actions), np.asarray(goals), found[0], found[1], untrained)
 
 
 def _success(

@@ -2,38 +2,65 @@
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Circle, Rectangle
 
+from farflung.environments import PointMaze, TabularMDP
 from farflung.experiments.offline import Reached
 from farflung.figures.maps import draw_on_map, is_wide
-from farflung.figures.style import BLUE, GREY, ORANGE, STYLE
+from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL
 from farflung.statistics import mean_and_interval
 
 _NAMES = ("the dataset", "random actions, as many episodes")
 
 
 def reached(found: Reached, name: str) -> Figure:
-    """The success rate of each goal: on the map where there is one, and sorted."""
-    rates = (found.success, found.random_success)
+    """The success rate of each goal: on the map or in the maze where there is one, and sorted."""
+    world = found.world
     with mpl.rc_context(STYLE):
-        if found.world.positions is None:
+        if isinstance(world, TabularMDP) and world.positions is None:
             figure = Figure(figsize=(7, 4), layout="constrained")
             _sorted(figure, found)
         else:
             figure = Figure(figsize=(11, 4.3), layout="constrained")
             maps, curves = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1)).flat
-            axes = maps.subplots(*((2, 1) if is_wide(found.world) else (1, 2)))
-            for axis, title, success in zip(axes, _NAMES, rates, strict=True):
-                values = np.full(found.world.num_states, np.nan)
-                values[found.goals] = success.mean(axis=0)
-                image = draw_on_map(axis, found.world, values, Normalize(0, 1))
+            wide = np.ptp([world.low, world.high], axis=0) @ (1, -1.5) > 0 if isinstance(world, PointMaze) else is_wide(world)
+            axes = maps.subplots(*((2, 1) if wide else (1, 2)))
+            for axis, title, success in zip(axes, _NAMES, (found.success, found.random_success), strict=True):
+                image = draw_goals(axis, found, success.mean(axis=0))
                 axis.set_title(f"{title}: mean {success.mean():.2f}", fontsize=9)
             maps.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, label="success rate")
             _sorted(curves, found)
         transitions = f"{found.num_transitions:,} transitions"
-        figure.suptitle(f"goals reached by Q-learning from {name} ({transitions})", fontweight="bold")
+        how = "implicit Q-learning" if isinstance(world, PointMaze) else "Q-learning"
+        figure.suptitle(f"goals reached by {how} from {name} ({transitions})", fontweight="bold")
     return figure
+
+
+def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) -> ScalarMappable:
+    """Colours each goal by its success rate: a cell of a map, or a disc in a maze that has its radius."""
+    norm = Normalize(0, 1)
+    if isinstance(found.world, TabularMDP):
+        values = np.full(found.world.num_states, np.nan)
+        values[found.goals] = success
+        return draw_on_map(axis, found.world, values, norm)
+    assert found.radius is not None
+    (left, bottom), (right, top) = found.world.low, found.world.high
+    discs = PatchCollection([Circle(goal, found.radius) for goal in found.goals], cmap="Blues", norm=norm, ec=GRID_LINE)
+    discs.set_array(success)
+    axis.add_collection(discs)
+    for x0, x1, y0, y1 in found.world.walls:
+        axis.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fc=WALL, ec=WALL, lw=2))
+    for x0, x1, y0, y1 in found.world.starts:
+        axis.text((x0 + x1) / 2, (y0 + y1) / 2, "S", color=START_MARK, ha="center", va="center", fontweight="bold")
+    axis.add_patch(Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=WALL, lw=2))
+    axis.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[], aspect="equal")
+    return discs
 
 
 def _sorted(figure: Figure | SubFigure, found: Reached) -> None:
