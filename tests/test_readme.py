@@ -2,6 +2,7 @@ import contextlib
 import io
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,14 @@ def test_every_command_line_in_the_readme_is_understood(capsys):
         assert callable(_parse(line.split()))
 
 
+BRIEFLY = {"maze_to_offline_rl": ["--updates", "2", "--batches", "2", "--seeds", "0"]}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for preset in PRESETS.values():
         monkeypatch.setitem(preset, "updates", 200)  # as many as the examples ask for would take seconds each
+    monkeypatch.setattr(sys, "argv", [str(path), *BRIEFLY.get(path.stem, ())])
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out

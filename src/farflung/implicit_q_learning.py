@@ -36,7 +36,7 @@ class ImplicitQLearning(NamedTuple):
     radius: float
     """How near to its goal a point has arrived."""
     num_batches: int = 2000
-    batch_size: int = 32
+    batch_size: int = 64
     learning_rate: float = 0.003
     discount: float = 0.99
     expectile: float = 0.9

@@ -52,7 +52,7 @@ class Collect:
 
 _LEARNING: dict[bool, dict[str, Any]] = {
     False: {"batches": 100, "batch_size": 20, "learning_rate": 0.1},
-    True: {"batches": 2000, "batch_size": 32, "learning_rate": 0.003},
+    True: {"batches": 2000, "batch_size": 64, "learning_rate": 0.003},
 }
 """What `offline` learns with if nothing else is asked for: tables, as in the paper, and networks, where states are vectors."""
 
@@ -69,7 +69,7 @@ class OfflineLearning:
     """Minari's id of a dataset, or a file."""
     batches: Annotated[Settled[int], default_is("100; for networks 2000")] = LATER
     """Minibatches that are learnt from, for each goal."""
-    batch_size: Annotated[Settled[int], default_is("20; for networks 32")] = LATER
+    batch_size: Annotated[Settled[int], default_is("20; for networks 64")] = LATER
     """Transitions in a minibatch, drawn with replacement."""
     learning_rate: Annotated[Settled[float], default_is("0.1; for networks 0.003", "FLOAT")] = LATER
     """Step size of Q-learning, or of the networks' Adam at first: it falls to 0."""

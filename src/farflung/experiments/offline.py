@@ -1,6 +1,6 @@
 """Learn from a dataset to reach every state: the work behind `farflung offline`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from farflung.environments import PointMaze, TabularMDP
 from farflung.experiments.collecting import untrained_success
 from farflung.implicit_q_learning import Experience, ImplicitQLearning, reach_goals, spread_goals
 from farflung.offline import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms
-from farflung.policies import uniform_team
 
 _MOST_NUMBERS = 2**25
 _FILES = (".npz", ".parquet")
@@ -38,19 +37,22 @@ class Reached(NamedTuple):
     """States of the world, or points in it."""
     success: Float[np.ndarray, "seed goal"]
     random_success: Float[np.ndarray, "seed goal"]
-    """With as many episodes of random actions for a dataset."""
+    """With as many episodes of random actions for a dataset; not a number if nobody asked for that."""
     untrained: float
     """The mean over all goals without any data."""
     radius: float | None = None
     """In a maze: how near to come to a goal."""
 
 
-def learn_offline(dataset: Dataset | str | Path, *, on_progress: OnProgress | None = None, **settings: Any) -> Reached:
+def learn_offline(
+    dataset: Dataset | str | Path, *, on_progress: OnProgress | None = None, against_random: bool = True, **settings: Any
+) -> Reached:
     """Learns from a dataset how to get to each state that no episode starts in, or to goals all over a maze, and tries it out.
 
     Args:
         dataset: a dataset, Minari's id of one, or a `.npz` or `.parquet` file.
         on_progress: called with how many goals are done, of how many.
+        against_random: learn from as many episodes of random actions also.
         settings: the other fields of `farflung.OfflineLearning`, such as `batches` and `seeds`.
     """
     if isinstance(dataset, Dataset):
@@ -60,10 +62,11 @@ def learn_offline(dataset: Dataset | str | Path, *, on_progress: OnProgress | No
         is_file = config.dataset.endswith(_FILES) or Path(config.dataset).is_file()
         dataset = load_dataset(config.dataset) if is_file else from_minari(config.dataset)
     learn = _learn_places if dataset.has_vectors else _learn_states
-    return learn(config.settled(has_vectors=dataset.has_vectors), dataset, on_progress or (lambda done, total: None))
+    settled = config.settled(has_vectors=dataset.has_vectors)
+    return learn(settled, dataset, against_random, on_progress or (lambda done, total: None))
 
 
-def _learn_places(config: OfflineLearning, dataset: Dataset, on_progress: OnProgress) -> Reached:
+def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
     """In a maze: one training for each seed and dataset, as many at once as there are devices."""
     world = dataset.source.world
     if not isinstance(world, PointMaze):
@@ -78,8 +81,8 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, on_progress: OnProg
         num_episodes=config.attempts if world.num_reset_uniforms else 1,  # else all attempts are alike
         max_steps=config.max_steps,
     )
-    random = joined(play_parts(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
-    experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in (dataset, random)]
+    datasets = [dataset, *_random_actions(world, config, dataset, against_random)]
+    experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in datasets]
     tasks = [(jr.key(seed), experience) for experience in experiences for seed in config.seeds]
     devices = jax.local_devices()
     found: list[np.ndarray] = []
@@ -94,36 +97,36 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, on_progress: OnProg
         jr.key(config.seeds[0]), world, experiences[0], jnp.asarray(goals), settings._replace(num_batches=0)
     )
     on_progress(len(tasks) * len(goals), len(tasks) * len(goals))
-    success, random_success = np.array(found).reshape(2, len(config.seeds), -1)
-    return Reached(
-        config,
-        world,
-        dataset.num_transitions,
-        goals,
-        success,
-        random_success,
-        float(np.mean(untrained)),
-        settings.radius,
-    )
+    rates = np.full((2, len(config.seeds), len(goals)), np.nan, np.float32)
+    rates[: len(datasets)] = np.reshape(found, (len(datasets), *rates.shape[1:]))
+    by_chance = float(np.mean(untrained))
+    return Reached(config, world, dataset.num_transitions, goals, rates[0], rates[1], by_chance, settings.radius)
 
 
-def _learn_states(config: OfflineLearning, dataset: Dataset, on_progress: OnProgress) -> Reached:
+def _learn_states(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
     world, steps = states_of(dataset)
-    team = uniform_team(world, 1)
-    _, random_steps = states_of(joined(play_parts(world, team, len(dataset), config.seeds[0], dataset.source)))
+    all_steps = [steps, *(states_of(data)[1] for data in _random_actions(world, config, dataset, against_random))]
     goals = goals_of(world)
     found = []
-    for number, each in enumerate((steps, random_steps)):
+    for number, each in enumerate(all_steps):
 
         def report(done: int, number: int = number) -> None:
-            on_progress(done + number * goals.size, 2 * goals.size)
+            on_progress(done + number * goals.size, len(all_steps) * goals.size)
 
         columns = (each.observations, each.actions, each.next_observations, len(each.actions))
         found.append(
             _success(config, world, Transitions(*(jnp.asarray(column, jnp.int32) for column in columns)), goals, report)
         )
     untrained = float(untrained_success(jr.key(config.seeds[0]), world, goals))
-    return Reached(config, world, len(steps.actions), np.asarray(goals), found[0], found[1], untrained)
+    random_success = found[1] if against_random else np.full_like(found[0], np.nan)
+    return Reached(config, world, len(steps.actions), np.asarray(goals), found[0], random_success, untrained)
+
+
+def _random_actions(
+    world: TabularMDP | PointMaze, config: OfflineLearning, dataset: Dataset, against_random: bool
+) -> Iterator[Dataset]:
+    if against_random:
+        yield joined(play_parts(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
 
 
 def _success(
