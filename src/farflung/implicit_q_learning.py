@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.environments import PointMaze
 from farflung.environments.walls import is_blocked, reachable_areas, wall_table
 from farflung.noise import uniforms
 
 _WIDTH, _DEPTH = 64, 2
-_OCTAVES = 2.0 ** np.arange(3)
+_OCTAVES = 2.0 ** np.arange(4)
 _TARGET_RATE = 0.05
 _MOST_WEIGHT = 100.0
 _FINER = 5
@@ -35,13 +35,12 @@ class ImplicitQLearning(NamedTuple):
 
     radius: float
     """How near to its goal a point has arrived."""
-    num_batches: int = 2000
     batch_size: int = 64
     learning_rate: float = 0.003
     discount: float = 0.99
     expectile: float = 0.9
     """Above one half: so much the value of a state is that of the better actions in the data."""
-    sharpness: float = 100.0
+    sharpness: float = 50.0
     """An action that is better than the state by one over that is imitated e times as much as an average one."""
     num_episodes: int = 10
     max_steps: int = 200
@@ -58,19 +57,30 @@ class Networks(eqx.Module):
 
 @partial(jax.jit, static_argnames="settings")
 def reach_goals(
-    key: PRNGKeyArray, world: PointMaze, data: Experience, goals: Float[Array, "goal 2"], settings: ImplicitQLearning
+    key: PRNGKeyArray,
+    world: PointMaze,
+    data: Experience,
+    goals: Float[Array, "goal 2"],
+    num_batches: Int[ArrayLike, ""],
+    settings: ImplicitQLearning,
 ) -> Float[Array, " goal"]:
     """How often a policy that was learnt from the data leads to each goal: all goals side by side."""
 
     def reach(key: PRNGKeyArray, goal: Float[Array, "2"]) -> Float[Array, ""]:
         learn_key, try_key = jr.split(key)
-        return success_rate(try_key, world, learn(learn_key, world, data, goal, settings), goal, settings)
+        networks = learn(learn_key, world, data, goal, num_batches, settings)
+        return success_rate(try_key, world, networks, goal, settings)
 
     return jax.vmap(reach)(jr.split(key, len(goals)), goals)
 
 
 def learn(
-    key: PRNGKeyArray, world: PointMaze, data: Experience, goal: Float[Array, "2"], settings: ImplicitQLearning
+    key: PRNGKeyArray,
+    world: PointMaze,
+    data: Experience,
+    goal: Float[Array, "2"],
+    num_batches: Int[ArrayLike, ""],
+    settings: ImplicitQLearning,
 ) -> Networks:
     r"""Implicit Q-learning (Kostrikov, Nair and Levine, 2022) on the data relabelled: to arrive pays 1 and ends the episode.
 
@@ -82,10 +92,10 @@ def learn(
     """
     init_key, draw_key = jr.split(key)
     networks, static = eqx.partition(_networks(init_key, world), eqx.is_array)
-    optimizer = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, max(settings.num_batches, 1)))
+    optimizer = optax.scale_by_adam()
     num_steps = len(data.actions)
 
-    def step(carry: tuple[Any, Any, Any], number: Array) -> tuple[tuple[Any, Any, Any], None]:
+    def step(number: Array, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         networks, slow_critics, moments = carry
         drawn = jnp.floor(uniforms(jr.fold_in(draw_key, number), (settings.batch_size,)) * num_steps).astype(int)
         batch = jax.tree.map(lambda column: column[drawn], data)
@@ -95,11 +105,12 @@ def learn(
             return _loss(whole, eqx.combine(slow_critics, static.critics), world, batch, goal, settings)
 
         updates, moments = optimizer.update(jax.grad(loss)(networks), moments)
-        networks = optax.apply_updates(networks, updates)
-        return (networks, optax.incremental_update(networks.critics, slow_critics, _TARGET_RATE), moments), None
+        rate = settings.learning_rate * (1 + jnp.cos(np.pi * number / num_batches)) / 2
+        networks = jax.tree.map(lambda leaf, update: leaf - rate * update, networks, updates)
+        return networks, optax.incremental_update(networks.critics, slow_critics, _TARGET_RATE), moments
 
     begin = (networks, networks.critics, optimizer.init(networks))
-    (networks, _, _), _ = jax.lax.scan(step, begin, jnp.arange(settings.num_batches))
+    networks, _, _ = jax.lax.fori_loop(0, num_batches, step, begin)
     return eqx.combine(networks, static)
 
 

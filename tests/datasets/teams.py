@@ -1,11 +1,14 @@
 """Runs with teams that nobody had to train."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from farflung import Explore, Metrics, Run, make_world, softmax_team
+from farflung import Explore, Metrics, Run, make_continuous, make_world, softmax_team
+from farflung.policies import Networks, neural_team
 
 COLUMNS = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
 
@@ -18,6 +21,18 @@ def make_run(name="maze-stoc", *, world=None, agents=3, seeds=(0, 5, 7), **setti
     team = jax.tree.map(lambda *leaves: jnp.stack(leaves), *teams)
     entropies = np.arange(len(seeds), dtype=np.float32)[:, None]
     return Run(config, world, np.array([1]), Metrics(*[entropies] * 7), team, {"farflung": "0.1.0", "is_interrupted": False})
+
+
+def make_vector_run(name="point-gap", *, world=None, agents=3, seeds=(0, 5, 7), **settings):
+    """The same where states are vectors."""
+    config = Explore(name, agents=agents, updates=1, seeds=seeds, policy="neural", **settings)
+    world = make_continuous(name, horizon=config.horizon) if world is None else world
+    networks = Networks(hidden=(4,))
+    teams = [neural_team(jr.key(seed), world, 1 if config.single else agents, networks, scale=3.0) for seed in seeds]
+    team = jax.tree.map(lambda *leaves: jnp.stack(leaves), *teams)
+    entropies = np.arange(len(seeds), dtype=np.float32)[:, None]
+    config = dataclasses.replace(config, hidden=(4,))
+    return Run(config, world, np.array([1]), Metrics(*[entropies] * 8), team, {"farflung": "0.1.0", "is_interrupted": False})
 
 
 def assert_same(found, expected):

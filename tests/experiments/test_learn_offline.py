@@ -1,8 +1,9 @@
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
-from tests.datasets.teams import make_run
+from tests.datasets.teams import make_run, make_vector_run
 
 from farflung import collect, gridworld, learn_offline, save_dataset
 from farflung.datasets import Source
@@ -52,3 +53,33 @@ def test_the_picture_shows_every_goal(corridor):
     assert f"{found.random_success.mean():.2f}" in random.get_title()
     without_map = found._replace(world=dataclasses.replace(found.world, positions=None))
     assert len(reached(without_map, "corridor").axes) == 1
+
+
+def test_goals_in_a_maze_are_tried_and_drawn(monkeypatch):
+    devices = jax.local_devices()[:1]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)  # each device takes a compilation
+    data = collect(make_vector_run(horizon=4, seeds=(0,)), 3)
+    told = []
+    found = learn_offline(
+        data,
+        batches=2,
+        goals=4,
+        goal_radius=0.3,
+        max_steps=3,
+        seeds=(0, 1, 2),
+        on_progress=lambda *numbers: told.append(numbers),
+    )
+    assert found.goals.shape == (2, 2)
+    assert found.success.shape == found.random_success.shape == (3, 2)
+    assert (found.radius, found.config.batch_size) == (0.3, 64)
+    assert told[-1] == (12, 12)
+    dataset, random = reached(found, "gap").axes[:2]
+    (discs,) = dataset.collections
+    assert discs.get_array().tolist() == pytest.approx(found.success.mean(axis=0).tolist())
+    assert f"{found.random_success.mean():.2f}" in random.get_title()
+
+
+def test_vectors_that_are_from_no_maze_cannot_be_tried_out():
+    data = collect(make_vector_run("pendulum", horizon=3, seeds=(0,)), 2)
+    with pytest.raises(ValueError, match="only in point mazes"):
+        learn_offline(data)

@@ -147,7 +147,10 @@ def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int
         # With one more action it shows whether the state after the last one has ended the episode.
         world = dataclasses.replace(world, horizon=world.horizon + 1)
     played = play(jr.fold_in(key, part), team, world, num_rounds, 1)
-    return played._replace(actions=team.executed(played.actions)) if isinstance(world, ContinuousWorld) else played
+    if not isinstance(world, ContinuousWorld):
+        return played
+    told = jax.vmap(team.executed)(played.actions.reshape(-1, *played.actions.shape[4:]))
+    return played._replace(actions=told.reshape(played.actions.shape))
 
 
 def _vectors_as_dataset(

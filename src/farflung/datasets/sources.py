@@ -53,17 +53,18 @@ def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
 def continuous_source(world: ContinuousWorld, metadata: Mapping[str, Any]) -> Source:
     """What is known of a world whose states are vectors."""
     actions = world.actions.num if isinstance(world.actions, Choices) else world.actions
-    spec = continuous_spec(world)
+    stored = world if _is_made_by_its_recipe(world) else None
+    spec = None if stored is None else continuous_spec(stored)
     if spec is None:
         anything = Bounds((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
-        return Source(anything, actions, _stored(world), None, metadata, world.projection)
+        return Source(anything, actions, stored, None, metadata, world.projection)
     observations = read_space(gymnasium.make(spec).observation_space)
-    return Source(observations, actions, world, spec_to_json(spec), metadata, world.projection)
+    return Source(observations, actions, stored, spec_to_json(spec), metadata, world.projection)
 
 
 def continuous_spec(world: ContinuousWorld) -> EnvSpec | None:
     """The Gymnasium environment that moves as a world does, though it may pay for it or end; None if there is none."""
-    name = json.loads(world.recipe).get("name") if world.recipe else None
+    name = json.loads(world.recipe).get("name")
     if isinstance(world, PointMaze):
         spec = copy.deepcopy(gymnasium.spec(POINT_MAZE))
         spec.kwargs.update(world=world.recipe)
@@ -75,12 +76,11 @@ def continuous_spec(world: ContinuousWorld) -> EnvSpec | None:
     return spec
 
 
-def _stored(world: ContinuousWorld) -> ContinuousWorld | None:
-    """The world, if it can be made anew from what a dataset says about it."""
+def _is_made_by_its_recipe(world: ContinuousWorld) -> bool:
     try:
-        return make_continuous(world.recipe) if world.recipe else None
+        return bool(eqx.tree_equal(make_continuous(world.recipe), world))
     except ValueError:
-        return None
+        return False
 
 
 class NotDiscreteError(ValueError):

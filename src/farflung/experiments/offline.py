@@ -74,7 +74,6 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: boo
     goals, radius = spread_goals(world, config.goals)
     settings = ImplicitQLearning(
         radius if config.goal_radius is None else config.goal_radius,
-        num_batches=config.batches,
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         discount=config.discount,
@@ -83,19 +82,17 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: boo
     )
     datasets = [dataset, *_random_actions(world, config, dataset, against_random)]
     experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in datasets]
-    tasks = [(jr.key(seed), experience) for experience in experiences for seed in config.seeds]
+    tasks = [(jr.key(seed), world, experience) for experience in experiences for seed in config.seeds]
     devices = jax.local_devices()
     found: list[np.ndarray] = []
     for first in range(0, len(tasks), len(devices)):
         on_progress(first * len(goals), len(tasks) * len(goals))
         running = [
-            reach_goals(*jax.device_put((key, world, experience, jnp.asarray(goals)), device), settings)
-            for (key, experience), device in zip(tasks[first : first + len(devices)], devices, strict=False)
+            reach_goals(*jax.device_put((*task, jnp.asarray(goals)), device), config.batches, settings)
+            for task, device in zip(tasks[first : first + len(devices)], devices, strict=False)
         ]
         found.extend(map(np.asarray, running))
-    untrained = reach_goals(
-        jr.key(config.seeds[0]), world, experiences[0], jnp.asarray(goals), settings._replace(num_batches=0)
-    )
+    untrained = reach_goals(*jax.device_put((*tasks[0], jnp.asarray(goals)), devices[0]), 0, settings)
     on_progress(len(tasks) * len(goals), len(tasks) * len(goals))
     rates = np.full((2, len(config.seeds), len(goals)), np.nan, np.float32)
     rates[: len(datasets)] = np.reshape(found, (len(datasets), *rates.shape[1:]))
