@@ -102,7 +102,7 @@ def _place(source: Source, goal: int | float | Place, radius: float | None) -> t
         raise ValueError("nothing says which features of these observations a goal is given in: relabel with a reward")
     names, low, high = source.projection.names, source.projection.low, source.projection.high
     if isinstance(source.world, PointMaze):
-        place = place_in(source.world, np.atleast_1d(goal))
+        place = place_in(source.world, goal if isinstance(goal, Sequence) else (goal,))
         radius = source.world.step_size if radius is None else radius
     else:
         place = np.atleast_1d(np.asarray(goal, np.float32))
