@@ -18,9 +18,10 @@ from farflung.checks import whole_number, whole_seeds
 from farflung.config import Explore
 from farflung.datasets.episodes import Dataset, Source, cut, joined, vector_episodes
 from farflung.datasets.goals import Place, observation_at, relabel
-from farflung.datasets.hosted import play_hosted
+from farflung.datasets.hosted import play_hosted, play_vectors
 from farflung.datasets.sources import source_of
-from farflung.environments import ContinuousWorld, TabularMDP, World
+from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World
+from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.policies import TabularSoftmax, UniformPolicy
 from farflung.rollout import Trajectories, play
@@ -78,6 +79,9 @@ def collect_parts(
     if isinstance(world, HostedWorld):
         (random_seed,) = whole_seeds([random_seed])
         parts = play_hosted(world, team, episodes, random_seed, metadata)
+    elif isinstance(world, VectorWorld):
+        (random_seed,) = whole_seeds([random_seed])
+        parts = play_vectors(world, team, episodes, random_seed, metadata)
     else:
         parts = play_parts(world, team, episodes, random_seed, source_of(run, metadata))
     return (_relabelled(part, goal, goal_radius) for part in parts) if goal else parts
@@ -85,7 +89,7 @@ def collect_parts(
 
 def random_team(world: World) -> Any:
     """Who takes random actions in a world."""
-    if isinstance(world, ContinuousWorld):
+    if isinstance(world, OfVectors):
         return UniformPolicy(world.actions)
     return TabularSoftmax(jnp.zeros((1, world.num_states, world.num_actions)))
 
