@@ -1,5 +1,6 @@
 """The one place where policies meet environments."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -71,12 +72,21 @@ def play(
     step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
     reset_noise = noise[num_steps:]
 
+    if isinstance(environment, ContinuousWorld):
+        return _play_vectors(team, environment, reset_noise, step_noise)
+
     def play_one(policy: Any, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
         act = policy.sampler()
+
+        def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            time, noise = inputs
+            action = act(noise[:num_act], time, state)
+            return environment.step(noise[num_act:], state, action), (state, action)
+
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
-        if isinstance(environment, ContinuousWorld):
-            return _continuous_episode(environment, policy, act, reset_noise, (times, step_noise.T))
-        return _episode(environment, policy, act, reset_noise, (times, step_noise.T))
+        first = environment.reset(reset_noise)
+        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
+        return Trajectories(jnp.append(states, last), actions)
 
     play_trajectories = jax.vmap(play_one, (None, -1, -1))
     play_agents = jax.vmap(play_trajectories, (team.axes, -2, -2))
@@ -84,40 +94,54 @@ def play(
     return play_batch(team, reset_noise, step_noise)
 
 
-def _episode(environment: Environment, policy: Any, act: Any, reset_noise: Array, inputs: tuple[Array, Array]) -> Trajectories:
-    num_act = policy.num_uniforms
-
-    def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        time, noise = inputs
-        action = act(noise[:num_act], time, state)
-        return environment.step(noise[num_act:], state, action), (state, action)
-
-    last, (states, actions) = jax.lax.scan(step, environment.reset(reset_noise), inputs, unroll=_unrolled_steps())
-    return Trajectories(jnp.append(states, last), actions)
-
-
-def _continuous_episode(
-    world: ContinuousWorld, policy: Any, act: Any, reset_noise: Array, inputs: tuple[Array, Array]
+def _play_vectors(
+    team: Team | UniformPolicy,
+    world: ContinuousWorld,
+    reset_noise: Float[Array, "reset batch agent trajectory"],
+    step_noise: Float[Array, "step time batch agent trajectory"],
 ) -> Trajectories:
-    """An episode that stops where the world says so, or where it breaks: what is recorded from then on is not a number."""
-    num_act = policy.num_uniforms
+    """Episodes that stop where the world says so, or where it breaks: what is recorded from then on is not a number.
+
+    All copies are one axis for the world, as simulators have it; the policies see who plays which.
+    """
+    copies, num_act = reset_noise.shape[1:], team.num_uniforms
+    num_copies = math.prod(copies)
+
+    def act(policy: Any, noise: Float[Array, " uniform"], time: Int[Array, ""], seen: Float[Array, " observation"]) -> Array:
+        return policy.sampler()(noise, time, seen)
+
+    by_trajectory = jax.vmap(act, (None, -1, None, 0))
+    by_agent = jax.vmap(by_trajectory, (team.axes, -2, None, 0))
+    act_all = jax.vmap(by_agent, (None, -3, None, 0))
+
+    def in_a_row(array: Array) -> Array:
+        return array.reshape(-1, *array.shape[3:])
+
+    def by_copy(array: Array) -> Array:
+        return array.reshape(*copies, *array.shape[1:])
 
     def step(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> tuple[Any, tuple[Array, Array, Array]]:
         state, seen, is_over = carry
         time, noise = inputs
-        action = act(noise[:num_act], time, seen)
-        following = world.step(noise[num_act:], state, policy.executed(action))
-        observed = world.observe(following)
-        is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed))
+        actions = act_all(team, noise[:num_act], time, by_copy(seen))
+        world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
+        following = jax.vmap(world.step)(world_noise, state, in_a_row(team.executed(actions)))
+        observed = jax.vmap(world.observe)(following)
+        is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
         goes_on = ~(is_over | is_broken)
-        kept = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), following, state)
-        seen = jnp.where(goes_on, observed, jnp.nan)
-        return (kept, seen, ~goes_on | world.is_over(kept)), (seen, action, jnp.where(is_broken, time + 1, 0))
 
-    first = world.reset(reset_noise)
-    begin = (first, world.observe(first), world.is_over(first))
-    _, (states, actions, broken) = jax.lax.scan(step, begin, inputs)
-    return Trajectories(jnp.concatenate([begin[1][None], states]), actions, jnp.max(broken))
+        def kept(new: Array, old: Array) -> Array:
+            return jnp.where(goes_on.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        state, seen = jax.tree.map(kept, following, state), kept(observed, jnp.full_like(observed, jnp.nan))
+        return (state, seen, ~goes_on | jax.vmap(world.is_over)(state)), (seen, actions, jnp.where(is_broken, time + 1, 0))
+
+    first = jax.vmap(world.reset)(reset_noise.reshape(len(reset_noise), num_copies).T)
+    begin = (first, jax.vmap(world.observe)(first), jax.vmap(world.is_over)(first))
+    times = jnp.arange(world.horizon, dtype=jnp.int32)
+    _, (states, actions, broken) = jax.lax.scan(step, begin, (times, jnp.moveaxis(step_noise, 1, 0)))
+    states = jnp.moveaxis(jnp.concatenate([begin[1][None], states]), 0, 1)
+    return Trajectories(by_copy(states), jnp.moveaxis(actions, 0, 3), by_copy(jnp.max(broken, axis=0)))
 
 
 def _unrolled_steps() -> int:
