@@ -8,7 +8,8 @@ import numpy as np
 
 from farflung import ContinuousWorld, Explore, Metrics, Run, TabularSoftmax, make_continuous, make_world
 from farflung.policies import neural_team
-from farflung.runs import Paths, networks_of
+from farflung.runs import Paths
+from farflung.teams import networks_of
 
 
 def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **settings):

@@ -52,7 +52,7 @@ def test_event_files_hold_each_seeds_curves_over_environment_steps(logged):
     for row, seed in enumerate(run.config.seeds):
         folder = directory / f"seed-{seed}"
         assert events(folder)[0].file_version == "brain.Event:2"
-        for name, values in run.metrics._asdict().items():
+        for name, values in run.metrics.columns.items():
             assert scalars(folder, f"team/{name}") == list(zip(run.steps.tolist(), values[row].tolist(), strict=True))
         assert [update for _, update in scalars(folder, "update")] == run.updates.tolist()
 
@@ -77,12 +77,12 @@ def test_event_files_hold_hyperparameters_and_final_values(logged):
 def test_the_csv_file_holds_exactly_what_the_run_does(logged):
     run, _, directory = logged
     table = np.genfromtxt(directory / "metrics.csv", delimiter=",", names=True)
-    assert table.dtype.names == ("seed", "update", "steps", *run.metrics._fields)
+    assert table.dtype.names == ("seed", "update", "steps", *run.metrics.columns)
     for row, seed in enumerate(run.config.seeds):
         own = table[table["seed"] == seed]
         np.testing.assert_array_equal(own["update"], run.updates)
         np.testing.assert_array_equal(own["steps"], run.steps)
-        for name, values in run.metrics._asdict().items():
+        for name, values in run.metrics.columns.items():
             np.testing.assert_array_equal(own[name].astype(np.float32), values[row])
 
 
@@ -92,7 +92,7 @@ def test_the_csv_file_grows_by_whole_rows_while_the_team_learns(logged):
     for earlier, later in zip(watched, [*watched[1:], (directory / "metrics.csv").read_text()], strict=True):
         assert later.startswith(earlier)
         assert earlier.endswith("\n")
-        assert {line.count(",") for line in earlier.splitlines()} == {2 + len(run.metrics)}
+        assert {line.count(",") for line in earlier.splitlines()} == {2 + len(run.metrics.columns)}
 
 
 def test_config_and_final_values_lie_beside_the_csv_file(logged):

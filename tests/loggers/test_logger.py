@@ -46,7 +46,7 @@ def test_every_record_is_logged_exactly_once_and_in_order():
     ]
     assert [record.steps for record in logger.records[::2]] == run.steps.tolist()
     for row in range(2):
-        for name, values in run.metrics._asdict().items():
+        for name, values in run.metrics.columns.items():
             assert [record.metrics[name] for record in logger.records[row::2]] == values[row].tolist()
     assert (logger.calls[0], logger.calls[-1], logger.calls.count("close")) == ("start", "close", 1)
     assert logger.finals[3]["entropy"] == run.summary["final"]["entropy"][1]

@@ -33,8 +33,7 @@ class Features:
     neighbours: Annotated[int | None, default_is("4, or what a named world has")] = None
     """It comes from the distance to that neighbour of each state; with 0, from counts over the grid."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Cells of a grid along each of them, one number for all or one for each; where actions are finitely many and neither
-    of the above is said, bins of each real number, which make states for tables."""
+    """Cells along each of them, or along all; alone, with finitely many actions, they divide observations for tables."""
     low: Annotated[tuple[float, ...] | None, default_is("the space's, or what is seen at random", "FLOAT [FLOAT ...]")] = None
     """Where the bins begin."""
     high: Annotated[tuple[float, ...] | None, default_is("likewise", "FLOAT [FLOAT ...]")] = None

@@ -1,6 +1,6 @@
 """The names and defaults that configs share, and how their options are shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import tyro
@@ -99,6 +99,10 @@ else:
 
 def default_is(text: str, metavar: str = "INT") -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
+
+
+def listed(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{rate} {name}" for name, rate in rates.items())
 
 
 def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:

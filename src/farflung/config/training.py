@@ -29,6 +29,7 @@ from farflung.config.options import (
     World,
     default_is,
     from_preset,
+    listed,
     one_of,
 )
 from farflung.config.worlds import is_map_file
@@ -73,14 +74,13 @@ class Explore:
     optimizer: Annotated[Settled[str], from_preset("optimizer", OPTIMIZERS)] = LATER
     """Plain gradient ascent, Adam, the natural gradient, or that with steps of a given KL divergence."""
     learning_rate: Annotated[
-        Settled[float], default_is(", ".join(f"{rate} {name}" for name, rate in LEARNING_RATES.items()), "FLOAT")
+        Settled[float], default_is(f"{listed(LEARNING_RATES)}; networks: {listed(NEURAL_LEARNING_RATES)}", "FLOAT")
     ] = LATER
     """Step size of the optimiser; for trust-region the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
     policy: Annotated[Settled[str], from_preset("policy", POLICIES)] = LATER
-    """One softmax table per agent, or one for each time step of the episode; auto takes the latter where they are small. A
-    network for each agent, or with a trunk that all share, where states are vectors."""
+    """One softmax table per agent, or one for each time (auto: if small); for vectors a network each, or a shared trunk."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the layers of such networks."""
     std: Annotated[str, one_of(STDS)] = "free"

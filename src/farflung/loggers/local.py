@@ -29,7 +29,8 @@ class TensorBoard:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.summary import hparams
 
-        names = [f"final/{name}" for name in (*Metrics._fields, "percent_of_ceiling")]
+        measured = [name for name in Metrics._fields if config.is_neural or name != "particle_entropy"]
+        names = [f"final/{name}" for name in (*measured, "percent_of_ceiling")]
         for seed in config.seeds:
             folder = self._directory / f"seed-{seed}"
             folder.mkdir(parents=True)
