@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farflung import tables
-from farflung.tables import count_by_index, cumulative_sum, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
+from farflung.tables import (
+    count_by_index,
+    cumulative_sum,
+    inverse_cdf,
+    log_softmax,
+    lookup,
+    mean_of_others,
+    ordered_sum,
+    sum_by_index,
+)
 
 
 def test_lookup_reads_each_of_a_batch_of_tables_under_nested_vmaps():
@@ -90,3 +99,10 @@ def test_tables_too_long_for_a_32_bit_index_are_not_flattened(monkeypatch):
     table, index = jnp.arange(10.0).reshape(2, 5), jnp.array([[4, 0], [1, 1]])
     np.testing.assert_array_equal(jax.vmap(lookup)(table, index), [[4, 0], [6, 6]])
     np.testing.assert_array_equal(jax.vmap(lambda i: count_by_index(i, 5))(index), [[1, 0, 0, 0, 1], [0, 2, 0, 0, 0]])
+
+
+def test_means_of_others_are_right_for_magnitudes_of_any_size():
+    values = np.random.default_rng(0).normal(size=(5, 1, 3, 2)).astype(np.float32) * 1e4
+    expected = [np.delete(values, row, axis=0).mean(axis=(0, 2))[:, None] for row in range(5)]
+    found = mean_of_others(jnp.asarray(values), 2, is_below_32=False)
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=0.1)

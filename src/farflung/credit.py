@@ -26,18 +26,18 @@ def total(entropy: Entropy, states: States) -> Weights:
 
 def leave_one_out(entropy: Entropy, states: States) -> Weights:
     """That entropy compared with the mean of the other batch elements."""
-    return _centred(total(entropy, states))
+    return _centred(total(entropy, states), states)
 
 
 def difference(entropy: Entropy, states: States) -> Weights:
     """What the action's own trajectory adds to the entropy of all the others, compared with other batch elements."""
-    return _centred(jnp.sum(jax.vmap(entropy.gains)(states), axis=-1, keepdims=True))
+    return _centred(jnp.sum(jax.vmap(entropy.gains)(states), axis=-1, keepdims=True), states)
 
 
 def causal(entropy: Entropy, states: States) -> Weights:
     """What the states after the action add, given all the others and the own past, compared with other batch elements."""
     gains = jax.vmap(entropy.gains)(states)
-    return _centred(jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True))
+    return _centred(jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True), states)
 
 
 CREDITS: dict[str, Credit] = {"total": total, "leave_one_out": leave_one_out, "difference": difference, "causal": causal}
@@ -79,6 +79,7 @@ def independent(credit: Credit) -> Credit:
     return weights
 
 
-def _centred(weights: Weights) -> Weights:
+def _centred(weights: Weights, states: States) -> Weights:
     """Compared with the mean of the same agent's weights at the same time in the other batch elements."""
-    return weights - mean_of_others(weights, pooled_axis=2)
+    # Counts give entropies of less than 32 nats; that of vectors depends on their units and has no bound.
+    return weights - mean_of_others(weights, pooled_axis=2, is_below_32=jnp.issubdtype(states.dtype, jnp.integer))

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -100,15 +101,21 @@ def exact_sum(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     return jnp.sum(digits, axis=axis).astype(jnp.float32) * jnp.ldexp(jnp.float32(1), -jnp.squeeze(scale, axis))
 
 
-def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int) -> Float[Array, "row ..."]:
-    """For each row the mean of all other rows and of `pooled_axis`, zero for a single row; for magnitudes below 32.
+def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int, *, is_below_32: bool = True) -> Float[Array, "row ..."]:
+    """For each row the mean of all other rows and of `pooled_axis`, zero for a single row.
 
     In fixed point as well, so that it is exactly independent of the own row.
+
+    Args:
+        is_below_32: whether all magnitudes are sure to be; if not, the largest one decides how finely values are rounded.
     """
     num_rows, num_pooled = values.shape[0], values.shape[pooled_axis]
     if num_rows == 1:
         return jnp.zeros_like(values)
-    unit = 2.0 ** (int(num_rows * num_pooled).bit_length() + 5 - 30)
+    unit: Any = 2.0 ** (int(num_rows * num_pooled).bit_length() + 5 - 30)
+    if not is_below_32:
+        _, exponent = jnp.frexp(jnp.max(jnp.abs(values)))
+        unit = unit * jnp.ldexp(jnp.float32(1), jnp.maximum(exponent - 5, 0))
     digits = jnp.sum(jnp.round(values / unit).astype(jnp.int32), axis=pooled_axis, keepdims=True)
     others = jnp.sum(digits, axis=0, keepdims=True) - digits
     return others.astype(jnp.float32) * (unit / ((num_rows - 1) * num_pooled))
