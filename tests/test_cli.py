@@ -139,6 +139,7 @@ def interrupted_run(out, num_interrupts):
     code = f"""
 import os, signal, threading
 from farflung.experiments import trials
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have inherited that it's ignored
 honest = trials.train
 def train(*arguments):
     for number, progress in enumerate(honest(*arguments)):

@@ -164,7 +164,9 @@ def _scores(name: str, its: dict[str, Run], metric: str) -> Float[np.ndarray, "s
     for task, run in its.items():
         field, unit = _recorded_as(run, metric)
         if getattr(run.metrics, field) is None:
-            raise ValueError(f"{metric} of {name} on {task} was not measured, as its states are no vectors")
+            raise ValueError(
+                f"{metric} of {name} on {task} was not measured: it needs states that are vectors, and neighbours above 0"
+            )
         columns.append(final_values(run.updates, run.metrics)[field] / unit)
         if not np.all(np.isfinite(columns[-1])):
             raise ValueError(f"{metric} of {name} on {task} is not a number for every seed: choose another metric")

@@ -52,8 +52,17 @@ def no_faults() -> Faults:
 
 
 def acted_in(trajectories: Trajectories) -> Array:
-    """The states in which the actions were chosen: all but the last."""
-    return trajectories.states[:, :, :, :-1]
+    """The states in which the actions were chosen: all but the last.
+
+    Where states are vectors, an episode's end is not one of them: what stands there as an action was never taken.
+    """
+    states = trajectories.states
+    if jnp.issubdtype(states.dtype, jnp.integer):
+        return states[:, :, :, :-1]
+    has_acted = jnp.all(jnp.isfinite(states[:, :, :, 1:]), axis=-1)
+    if trajectories.broken is not None:
+        has_acted |= jnp.arange(1, states.shape[3]).reshape(1, 1, 1, -1) == trajectories.broken[..., None]
+    return jnp.where(has_acted[..., None], states[:, :, :, :-1], jnp.nan)
 
 
 def play(

@@ -156,8 +156,12 @@ def discard_run(path: Path) -> None:
         raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
 
 
-def load_run(path: str | Path) -> Run:
-    """Reads back what `save_run` has written."""
+def load_run(path: str | Path, *, world: World | None = None) -> Run:
+    """Reads back what `save_run` has written.
+
+    Args:
+        world: that of the run, where only the program that made it can make it again.
+    """
     path = Path(path)
     try:
         header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
@@ -168,7 +172,7 @@ def load_run(path: str | Path) -> Run:
         config = Explore(**(settings | tuples))
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        world = world_from_bytes((path / _WORLD).read_bytes())
+        world = world_from_bytes((path / _WORLD).read_bytes()) if world is None else world
         learnt = _arrays((path / _POLICIES).read_bytes())
         team = team_from_arrays(learnt, config, world)
         paths = Paths(**_arrays((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
@@ -238,6 +242,8 @@ def _world_of(arrays: dict[str, np.ndarray]) -> World:
         return HostedWorld.from_arrays(**arrays)
     if "vectors" in arrays:
         return VectorWorld.from_arrays(**arrays)
+    if "recipe" in arrays and not str(arrays["recipe"]):
+        raise ValueError("its world has no recipe: give it, as load_run(path, world=...)")
     if "recipe" in arrays:
         return make_continuous(str(arrays["recipe"]))
     fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}

@@ -43,7 +43,7 @@ def final_table(run: Run) -> list[tuple[str, str, str, str]]:
     rows = [(name.replace("_", " "), values, randoms.get(name), 4) for name, values in run.summary["final"].items()]
     if "ceiling" in run.summary:
         bound = run.summary["ceiling"]["bound"]
-        share = 100 * (randoms["entropy"] / bound if bound else 1.0)
+        share = 100 * (randoms["entropy"] / bound if bound else 1.0) if randoms else None
         rows.append(("% of the ceiling", run.summary["percent_of_ceiling"], share, 2))
     table = []
     for name, values, random, decimals in rows:

@@ -148,3 +148,17 @@ def test_a_seed_gives_the_same_networks_alone_and_in_company():
 def test_natural_steps_are_for_tables():
     with pytest.raises(ValueError, match="networks learn with sgd or adam"):
         PGPSE(2, optimizer="natural", networks=Networks())
+
+
+def test_what_stands_for_an_action_after_the_end_teaches_nothing():
+    world = Walk(ends_at=1.0)
+    algorithm = PGPSE(2, batch_size=2, credit="causal", networks=Networks((3,)), entropy_bonus=0.3)
+    state = jax.jit(algorithm.init)(jax.random.key(5), world)
+    batches = every_batch(world, 2, 2)
+    batch = jax.tree.map(lambda leaf: leaf[-1], batches)  # both agents go right at once, and are there
+    batch = batch._replace(broken=jnp.zeros((2, 2, 1), jnp.int32))
+    learn = jax.jit(algorithm.learn)
+    other = batch._replace(actions=batch.actions.at[..., 1].set(1 - batch.actions[..., 1]))
+    assert np.isnan(batch.states[..., 2, 0]).all()
+    one, two = (learn(world, state, each).team for each in (batch, other))
+    jax.tree.map(np.testing.assert_array_equal, one, two)

@@ -35,6 +35,7 @@ from farflung.config.options import (
 from farflung.config.worlds import is_map_file
 
 _BONUS_LEFT = 5.0
+_LEAST_STD, _MOST_STD = 0.01, 7.0
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class Explore:
             raise ValueError(f"hidden is the widths of one or more layers, not {self.hidden!r}")
         object.__setattr__(self, "hidden", tuple(whole_number("hidden", width) for width in self.hidden))
         check_positive("init_std", self.init_std)
+        if not _LEAST_STD <= self.init_std <= _MOST_STD:
+            raise ValueError(f"init_std lies between {_LEAST_STD} and {_MOST_STD}, not {self.init_std}")
         if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
             raise ValueError(f"combinations serve the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:

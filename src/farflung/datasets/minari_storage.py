@@ -19,7 +19,7 @@ from farflung.checks import optional_package
 from farflung.config import check_dataset_id
 from farflung.datasets.episodes import Contents, Dataset, Source, joined
 from farflung.datasets.sources import from_json, observed_world, read_space, to_json, write_space
-from farflung.environments import Bounds
+from farflung.environments import Bounds, ContinuousWorld
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
@@ -175,7 +175,9 @@ def _source(dataset: Any) -> Source:
         environment = dataset.recover_environment()
         if isinstance(observations, Bounds):
             world = getattr(environment.unwrapped, "world", None)
-            return Source(observations, actions, world, *about, getattr(world, "projection", None))
+            if not isinstance(world, ContinuousWorld):  # others call other things so
+                return Source(observations, actions, None, *about)
+            return Source(observations, actions, world, *about, world.projection)
         return Source(observations, actions, observed_world(environment), *about)
     except (ValueError, gymnasium.error.Error, ImportError):
         return Source(observations, actions, None, *about)

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import io
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -19,9 +18,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from farflung.checks import check_name, optional_package, whole_number
-from farflung.environments.continuous import ContinuousWorld
+from farflung.environments.continuous import ContinuousWorld, write_recipe
 from farflung.environments.walls import Rectangle
-from farflung.projection import Bounds, Projection
+from farflung.projection import Bounds, Projection, whole_bins, whole_neighbours
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -94,7 +93,7 @@ class Robot(ContinuousWorld):
 
     @property
     def may_end_early(self) -> bool:
-        return bool(np.isfinite(self.healthy_heights).all())
+        return True  # a simulation may always break down
 
     def is_over(self, state: RobotState) -> Bool[Array, ""]:
         low, high = self.healthy_heights
@@ -121,9 +120,10 @@ def ant(
             the torso's velocity wrong by 0.4 m/s and more in a tenth of all steps.
         engine: `jax`, or MuJoCo Warp with `warp`, for NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
     """
+    bins, neighbours = whole_bins(bins), whole_neighbours(neighbours)
     options = {
         "horizon": whole_number("horizon", horizon),
-        "bins": tuple(bins),
+        "bins": bins,
         "neighbours": neighbours,
         "ends_when_unhealthy": ends_when_unhealthy,
         "solver_iterations": whole_number("solver_iterations", solver_iterations),
@@ -131,7 +131,7 @@ def ant(
     }
     return robot(
         Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml",
-        Projection((0, 1), ("x (m)", "y (m)"), (-12.0, -12.0), (12.0, 12.0), tuple(bins), (1.0, 1.0), neighbours),
+        Projection((0, 1), ("x (m)", "y (m)"), (-12.0, -12.0), (12.0, 12.0), bins, (1.0, 1.0), neighbours),
         horizon=horizon,
         num_substeps=5,
         healthy_heights=(0.2, 1.0) if ends_when_unhealthy else (-math.inf, math.inf),
@@ -139,7 +139,7 @@ def ant(
         reset_noise=0.1,
         solver_iterations=solver_iterations,
         engine=engine,
-        recipe=json.dumps({"name": "ant", **options}, separators=(",", ":")),
+        recipe=write_recipe(name="ant", **options),
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +20,7 @@ from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
 from farflung.experiments.trouble import check_particles, share_alike
+from farflung.hosting.pool import SimulatorWarning
 from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.training import measure_random
 from farflung.hosting.vectors import VectorWorld
@@ -96,14 +98,29 @@ def explore(
                 followers.add(notebook.LiveCurve(highest))
             (run,) = finish(begin([config], [environment]), on_progress, followers.log)
         with files.uninterrupted():
-            baseline = {name: float(value) for name, value in _of_random_actions(config, environment).columns.items()}
+            baseline = _baseline(config, environment)
             percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
-            further = {"random": baseline, "ceiling": highest.result().as_json(), "percent_of_ceiling": percentages}
+            further = {
+                **({} if baseline is None else {"random": baseline}),
+                "ceiling": highest.result().as_json(),
+                "percent_of_ceiling": percentages,
+            }
             run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
             followers.finals = finals_of(run.summary)
             if out is not None:
                 runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
     return run
+
+
+def _baseline(config: Explore, world: World) -> dict[str, float] | None:
+    """The metrics of random actions; None if a simulator cannot stand them, for which no training must be lost."""
+    try:
+        return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
+    except ValueError as error:
+        if not isinstance(world, SteppedWorld):
+            raise
+        warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
+        return None
 
 
 def _name(world: World) -> str:

@@ -72,6 +72,8 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: boo
     if not isinstance(world, PointMaze):
         raise ValueError("where states are vectors, goals can be tried only in point mazes, and the dataset is from none")
     goals, radius = spread_goals(world, config.goals)
+    if len(goals) == 0:
+        raise ValueError(f"{config.goals} goals are too few for any to lie apart from the start: ask for more")
     settings = ImplicitQLearning(
         radius if config.goal_radius is None else config.goal_radius,
         batch_size=config.batch_size,

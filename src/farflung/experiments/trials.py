@@ -186,7 +186,8 @@ def _joined(counted: list[Counted], rows: slice, world: World) -> Counted | None
     if not counted:
         return None
     visits = counted[-1].visits[rows]
-    with_all = np.pad(visits, ((0, 0), (0, 0), (0, world.num_states - visits.shape[-1])))
+    num_more = world.num_states - visits.shape[-1] if isinstance(world, HostedWorld) else 0
+    with_all = np.pad(visits, ((0, 0), (0, 0), (0, num_more)))
     features = None if counted[-1].features is None else counted[-1].features[rows]
     return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps, features)
 

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from farflung.figures.paths import OUT_OF_REACH, Plane, by_agent, colors_of, draw_plane, is_jump
+from farflung.figures.paths import OUT_OF_REACH, Plane, by_agent, colors_of, draw_plane, fit, is_jump
 from farflung.figures.style import STYLE
 
 _CELLS = (OUT_OF_REACH, "white", "#cfe1f2")
@@ -55,6 +55,7 @@ def film(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
         figure.suptitle(episode.title, fontweight="bold")
         axis = figure.subplots()
         draw_plane(axis, plane)
+        fit(axis, plane, points)
         title = axis.set_title("\n", loc="left", fontsize=8)
         cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
         traces = LineCollection([], lw=1.5, zorder=3)

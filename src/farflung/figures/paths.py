@@ -149,7 +149,7 @@ def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent traject
     starts = np.unique(groups[:, :, 0].reshape(-1, 2), axis=0)
     size = 6 if len(starts) <= len(_AGENTS) else 3
     axis.plot(*starts.T, "o", mfc="white", mec="black", ms=size, mew=1.2, zorder=4.5, label="start")
-    _fit(axis, plane, paths)
+    fit(axis, plane, paths)
 
 
 def is_jump(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> Bool[np.ndarray, "path steps"]:
@@ -215,7 +215,7 @@ def _draw_histogram(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2
     axis.yaxis.set_major_formatter(PercentFormatter(1))
 
 
-def _fit(axis: Axes, plane: Plane, paths: Float[np.ndarray, "*axes 2"]) -> None:
+def fit(axis: Axes, plane: Plane, paths: Float[np.ndarray, "*axes 2"]) -> None:
     """Has nothing end at the border of the grid that goes on beyond it."""
     places = paths.reshape(-1, 2)
     low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)

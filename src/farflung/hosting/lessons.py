@@ -59,7 +59,7 @@ class Lesson(Protocol):
     def measure(self, team: Any, batch: Trajectories) -> Metrics: ...
     def num_steps(self, episodes: Episodes) -> int: ...
     def visits(self, episodes: Episodes, shape: Shape) -> Float[np.ndarray, "seed agent state"]:
-        """How each agent's visits are spread over the states, or over the cells of a grid."""
+        """How each agent's visits are spread over the states; where these are vectors, none are counted."""
 
     def features(self, episodes: Episodes, shape: Shape, most: int) -> np.ndarray | None:
         """Where agents went in the first elements of the batch, where states are vectors."""

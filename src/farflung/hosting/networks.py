@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from farflung.hosting.lessons import Shape, draw, players, visits
+from farflung.hosting.lessons import Shape, draw, players
 from farflung.hosting.players import Episodes
 from farflung.hosting.pool import Pool
 from farflung.hosting.vectors import VectorWorld, View
@@ -44,8 +44,7 @@ class VectorLesson:
         return int(np.count_nonzero(~np.isnan(episodes.states[:, 1:, 0])))
 
     def visits(self, episodes: Episodes, shape: Shape) -> Float[np.ndarray, "seed agent state"]:
-        cells, num_cells = np.asarray(_cells(self.outlook, episodes.states)), self.outlook.projection.num_cells
-        return visits(cells, cells < num_cells, num_cells, shape)
+        return np.zeros((shape[0], shape[2], 0))  # the cells of a grid may be millions; who wants them has the paths
 
     def features(self, episodes: Episodes, shape: Shape, most: int) -> np.ndarray:
         states = episodes.states.reshape(*shape, *episodes.states.shape[1:])[:, :most]
@@ -141,8 +140,3 @@ def _measure_vectors(view: View, team: NeuralPolicy | UniformPolicy, batch: Traj
         return measure_continuous(*each, view.projection, view.projection.num_cells)
 
     return jax.lax.map(measured, (team, batch))
-
-
-@jax.jit
-def _cells(view: View, states: Float[Array, "*axes observation"]) -> Int[Array, "*axes"]:
-    return view.projection.cells(states)

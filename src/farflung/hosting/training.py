@@ -48,7 +48,7 @@ def train_hosted(
     recorded: list[int] = []
     metrics: list[Metrics] = []
     steps: list[int] = []
-    num_steps, visits, features = 0, np.zeros((len(seeds), algorithm.num_agents, world.num_states)), None
+    num_steps, visits, features = 0, np.zeros((len(seeds), algorithm.num_agents, 0)), None
     nothing = jax.tree.map(lambda _: np.zeros((len(seeds), 0), np.float32), _compile(lesson, algorithm, keys, state, shape))
 
     def progress(update: int) -> Progress:

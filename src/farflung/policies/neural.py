@@ -149,7 +149,8 @@ class NeuralPolicy(eqx.Module):
             mean, log_std = jnp.split(outputs, 2, axis=-1)
         else:
             mean, log_std = outputs, jnp.broadcast_to(_last(self.log_std, outputs.ndim), outputs.shape)
-        return mean, jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD)
+        # With the gradient of what is clipped: else a deviation that has left its range would never come back.
+        return mean, log_std + jax.lax.stop_gradient(jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD) - log_std)
 
 
 class UniformPolicy(eqx.Module):
