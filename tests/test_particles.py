@@ -168,9 +168,8 @@ def test_states_that_are_alike_are_at_the_floor_and_counted():
 
 
 @pytest.mark.parametrize("shape", [(5, 2, 2, 33, 2), (3, 2, 1, 1050, 2)])
-@pytest.mark.parametrize("is_ragged", [False, True])
-def test_results_do_not_depend_on_the_rest_of_the_batch(shape, is_ragged):
-    states, entropy = walks(*shape), particles(4, is_ragged=is_ragged)
+def test_results_do_not_depend_on_the_rest_of_the_batch(shape):
+    states, entropy = walks(*shape), particles(4)
     for function in (entropy.value, entropy.gains):
         single = jax.jit(function)
         alone = [single(each) for each in states]
