@@ -95,9 +95,8 @@ def episode_of(run: Run, element: int = 0) -> Episode:
         return Episode(title, plane_of(run.world), points_of(features), cells, run.world.num_free_cells)
     if run.table.positions is None:
         raise ValueError(f"the states of {run.config.world} lie on no map: there is nothing to film")
-    num_trajectories = run.config.trajectories * (num_agents if run.config.single else 1)
     team = run.team_of(typical_seed(run))
-    states = np.asarray(_play(jr.fold_in(jr.key(0), element), team, run.table, 1, num_trajectories).states[0])
+    states = np.asarray(_play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0

@@ -34,8 +34,7 @@ def team_from_arrays(learnt: Mapping[str, np.ndarray], config: Explore, world: W
     if not config.is_neural:
         return TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
     assert isinstance(world, Outlook)
-    num_agents = 1 if config.single else config.agents
-    expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, num_agents, networks_of(config))
+    expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, config.num_policies, networks_of(config))
 
     def kept(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
         array = learnt[_LEAF + jax.tree_util.keystr(path)]

@@ -155,6 +155,15 @@ class Explore:
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
 
     @property
+    def num_policies(self) -> int:
+        """As many as agents, or one that plays all their trajectories."""
+        return 1 if self.single else self.agents
+
+    @property
+    def trajectories_per_policy(self) -> int:
+        return self.trajectories * self.agents // self.num_policies
+
+    @property
     def is_neural(self) -> bool:
         return self.policy in NETWORKS
 

@@ -1,21 +1,23 @@
 """Episodes of a team in a world that is stepped on the host."""
 
 import contextlib
-import math
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from farflung.checks import whole_number
 from farflung.datasets.episodes import Dataset, Source, vector_episodes
-from farflung.datasets.sources import NotDiscreteError, observed_world, read_space, spaces_of, spec_to_json
-from farflung.environments import Bounds, Choices, NoTableError, TabularMDP
+from farflung.datasets.sources import NotDiscreteError, observed_world, read_space, spaces_of, spec_to_json, vector_source
+from farflung.environments import NoTableError, TabularMDP
 from farflung.hosting.networks import NetworkPlayer
-from farflung.hosting.players import OVER, Episodes
+from farflung.hosting.players import OVER, Episodes, Player
+from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
@@ -51,22 +53,17 @@ def play_hosted(
 
 
 def _played(world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed: int) -> Iterator[Episodes]:
-    left, num_agents = whole_number("episodes", episodes), team.num_agents
-    per_part = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     probabilities = np.asarray(team.probabilities)
     if not team.is_time_dependent:
         probabilities = probabilities[:, None]
     # A state that the team has never met is played at random.
     unknown = np.full((*probabilities.shape[:2], 1, world.num_actions), 1 / world.num_actions)
     thresholds = np.cumsum(np.concatenate([probabilities, unknown], axis=2), axis=-1)
-    with world.open(num_agents, min(left, per_part)) as pool:
-        for part in range(-(-left // per_part)):
-            generator = np.random.default_rng([random_seed, part])
-            noise = generator.random((per_part, world.horizon))
-            seeds = generator.integers(2**31 - 1, size=per_part)
-            number = min(per_part, left - part * per_part)
-            agents = np.arange(number) % num_agents
-            yield pool.play(world.player(thresholds, agents, noise[:number]), agents, seeds[:number])
+
+    def player(agents: Int[np.ndarray, " episode"], noise: Float[np.ndarray, "episode time"]) -> Player:
+        return world.player(thresholds, agents, noise)
+
+    return _in_parts(world, team.num_agents, episodes, random_seed, lambda generator, shape: generator.random(shape), player)
 
 
 def play_vectors(
@@ -75,42 +72,64 @@ def play_vectors(
     """Episodes of networks in a world of vectors, in parts."""
     world = world.made()
     source = _vector_source(world, metadata)
-    left, num_agents = whole_number("episodes", episodes), team.num_agents
-    per_part = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
+
+    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "episode time uniform"]:
+        return generator.random((*shape, team.num_uniforms), np.float32)
+
+    def player(agents: Int[np.ndarray, " episode"], noise: Float[np.ndarray, "episode time uniform"]) -> Player:
+        return NetworkPlayer(world, of_one_seed, np.zeros(len(agents), np.int64), agents, noise)
+
+    for part in _in_parts(world, team.num_agents, episodes, random_seed, draw, player):
+        is_step = np.isfinite(part.states[:, 1:]).all(axis=-1)
+        yield vector_episodes(
+            part.states,
+            np.asarray(team.executed(jnp.asarray(part.actions))),
+            source,
+            agents=np.arange(len(part.states), dtype=np.int32) % team.num_agents,
+            lengths=is_step.sum(axis=1, dtype=np.int32),
+            terminated=part.is_terminated,
+            rewards=part.rewards,
+        )
+
+
+def _in_parts(
+    world: SteppedWorld,
+    num_agents: int,
+    episodes: int,
+    random_seed: int,
+    draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
+    player: Callable[[Int[np.ndarray, " episode"], np.ndarray], Player],
+) -> Iterator[Episodes]:
+    """Episodes in parts of bounded size, each of which begins with the first agent.
+
+    Args:
+        draw: the noise of so many episodes and times.
+        player: who plays the episodes of these agents with this noise.
+    """
+    left = whole_number("episodes", episodes)
+    per_part = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     with world.open(num_agents, min(left, per_part)) as pool:
         for part in range(-(-left // per_part)):
             generator = np.random.default_rng([random_seed, part])
-            noise = generator.random((per_part, world.horizon, team.num_uniforms), np.float32)
+            noise = draw(generator, (per_part, world.horizon))
             seeds = generator.integers(2**31 - 1, size=per_part)
             number = min(per_part, left - part * per_part)
             agents = np.arange(number) % num_agents
-            player = NetworkPlayer(world, of_one_seed, np.zeros(number, np.int64), agents, noise[:number])
-            played = pool.play(player, agents, seeds[:number])
-            is_step = np.isfinite(played.states[:, 1:]).all(axis=-1)
-            yield vector_episodes(
-                played.states,
-                np.asarray(team.executed(jnp.asarray(played.actions))),
-                source,
-                agents=agents.astype(np.int32),
-                lengths=is_step.sum(axis=1, dtype=np.int32),
-                terminated=played.is_terminated,
-                rewards=played.rewards,
-            )
+            yield pool.play(player(agents, noise[:number]), agents, seeds[:number])
 
 
 def _vector_source(world: VectorWorld, metadata: Mapping[str, Any]) -> Source:
     """Where the episodes are from; the environment itself, where its observations are what the networks see."""
-    actions = world.actions.num if isinstance(world.actions, Choices) else world.actions
-    anything = Bounds((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
     assert world.make is not None
-    if world.settings and world.observe is None and isinstance(world.observation_space, gymnasium.spaces.Box):
-        with contextlib.closing(world.make()) as environment:
-            specification = None if environment.spec is None else spec_to_json(environment.spec)
-            seen = read_space(environment.observation_space) if len(world.observation_space.shape) == 1 else anything
-            is_plain = seen is not anything and read_space(environment.action_space) == actions
-            return Source(seen, actions, None, specification if is_plain else None, metadata, world.projection)
-    return Source(anything, actions, None, None, metadata, world.projection)
+    space = world.observation_space
+    if not (world.settings and world.observe is None and isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1):
+        return vector_source(world, None, None, metadata)
+    with contextlib.closing(world.make()) as environment:
+        found = vector_source(world, read_space(environment.observation_space), None, metadata)
+        if environment.spec is None or read_space(environment.action_space) != found.actions:
+            return found
+        return dataclasses.replace(found, environment=spec_to_json(environment.spec))
 
 
 def _source(world: HostedWorld, metadata: Mapping[str, Any]) -> tuple[Source, int]:

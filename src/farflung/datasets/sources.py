@@ -20,6 +20,7 @@ from farflung.environments import (
     Bounds,
     Choices,
     ContinuousWorld,
+    OfVectors,
     PointMaze,
     Projection,
     TabularMDP,
@@ -52,14 +53,29 @@ def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
 
 def continuous_source(world: ContinuousWorld, metadata: Mapping[str, Any]) -> Source:
     """What is known of a world whose states are vectors."""
-    actions = world.actions.num if isinstance(world.actions, Choices) else world.actions
     stored = world if _is_made_by_its_recipe(world) else None
     spec = None if stored is None else continuous_spec(stored)
     if spec is None:
-        anything = Bounds((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
-        return Source(anything, actions, stored, None, metadata, world.projection)
-    observations = read_space(gymnasium.make(spec).observation_space)
-    return Source(observations, actions, stored, spec_to_json(spec), metadata, world.projection)
+        return vector_source(world, None, None, metadata, stored)
+    return vector_source(world, read_space(gymnasium.make(spec).observation_space), spec_to_json(spec), metadata, stored)
+
+
+def vector_source(
+    world: OfVectors,
+    observations: int | Bounds | None,
+    environment: str | None,
+    metadata: Mapping[str, Any],
+    stored: ContinuousWorld | None = None,
+) -> Source:
+    """What is known of a world whose states are vectors, with or without the environment that shows them.
+
+    Args:
+        observations: None where they have no bounds.
+        stored: the world itself, if it can be kept.
+    """
+    actions = world.actions.num if isinstance(world.actions, Choices) else world.actions
+    anything = Bounds((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
+    return Source(anything if observations is None else observations, actions, stored, environment, metadata, world.projection)
 
 
 def continuous_spec(world: ContinuousWorld) -> EnvSpec | None:

@@ -140,7 +140,7 @@ def _with_paths(run: Run) -> Run:
         assert run.counted.features is not None
         features = run.counted.features[run.config.seeds.index(seed)]
     else:
-        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, _num_trajectories(run.config))
+        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
@@ -149,17 +149,12 @@ def _with_paths(run: Run) -> Run:
     return dataclasses.replace(run, paths=paths, summary={**run.summary, "alike": alike})
 
 
-def _num_trajectories(config: Explore) -> int:
-    return config.trajectories * (config.agents if config.single else 1)
-
-
 def _ceiling(config: Explore, world: World) -> Ceiling:
-    if isinstance(world, HostedWorld):
-        num_samples = config.agents * config.trajectories * (world.horizon + 1)
-        return ceiling_by_counting(num_samples, world.num_states if world.index.is_complete else None)
-    if isinstance(world, OfVectors):
-        return ceiling_by_counting(config.agents * config.trajectories * (world.horizon + 1), world.num_free_cells)
-    return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+    if isinstance(world, TabularMDP):
+        return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+    is_counted = not isinstance(world, HostedWorld) or world.index.is_complete
+    num_samples = config.agents * config.trajectories * (world.horizon + 1)
+    return ceiling_by_counting(num_samples, world.num_states if is_counted else None)
 
 
 def _of_random_actions(config: Explore, world: World) -> Metrics:

@@ -87,8 +87,8 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
         return np.repeat([getattr(config, name) for config in configs], len(config.seeds))
 
     return PGPSE(
-        num_agents=1 if config.single else config.agents,
-        num_trajectories=config.trajectories * (config.agents if config.single else 1),
+        num_agents=config.num_policies,
+        num_trajectories=config.trajectories_per_policy,
         batch_size=config.batch_size,
         optimizer=config.optimizer,
         learning_rate=by_seed("learning_rate"),
@@ -110,8 +110,7 @@ def is_time_dependent(config: Explore, world: World) -> bool:
     """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
     if isinstance(world, OfVectors):
         return False
-    num_agents = 1 if config.single else config.agents
-    num_logits = num_agents * world.horizon * world.num_states * world.num_actions
+    num_logits = config.num_policies * world.horizon * world.num_states * world.num_actions
     is_small = num_logits <= _MOST_LOGITS and (isinstance(world, TabularMDP) or world.index.is_complete)
     return config.policy == "time-dependent" or (config.policy == "auto" and is_small)
 
@@ -249,7 +248,6 @@ def _summary(trials: Trials, config: Explore, world: World, latest: Progress, se
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
     if isinstance(world, HostedWorld | VectorWorld):
-        num_agents = 1 if config.single else config.agents
         num_episodes = config.batch_size * config.agents * config.trajectories * len(config.seeds)
-        summary["hosted"] = world.as_json(num_agents, num_episodes)
+        summary["hosted"] = world.as_json(config.num_policies, num_episodes)
     return summary
