@@ -78,7 +78,9 @@ def measure_continuous(
 ) -> Metrics:
     """The metrics of trajectories of vectors: of the cells of the projection's grid, of which `num_cells` can be visited."""
     cells = projection.cells(trajectories.states)
-    found = _measure_ragged(cells, projection.num_cells, policy_entropies(team, acted_in(trajectories)))
+    # Not fused with its mean: of one policy's many trajectories XLA would make a kernel that takes minutes to compile.
+    policy_entropy = jax.lax.optimization_barrier(policy_entropies(team, acted_in(trajectories)))
+    found = _measure_ragged(cells, projection.num_cells, policy_entropy)
     found = found._replace(normalized_entropy=found.entropy / np.log(max(num_cells, 2)))
     if projection.neighbours == 0:
         return found

@@ -256,12 +256,15 @@ def _advance(
             done, state, table = carry
             index = jnp.where(row < num_records, recorded[row] - 1, last)
             state = jax.lax.fori_loop(done, index, update, state)
-            table = jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, state))
-            return index, state, table
+
+            def with_row(table: Metrics) -> Metrics:
+                return jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, state))
+
+            return index, state, jax.lax.cond(row < num_records, with_row, lambda table: table, table)
 
         columns = jax.eval_shape(measured, first, state)
-        table = jax.tree.map(lambda _: jnp.zeros((len(keys), _RECORDS_PER_CHUNK + 1)), columns)
-        # One round for each record, and one more that runs what is left; what that round measures is ignored.
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), _RECORDS_PER_CHUNK)), columns)
+        # One round for each record, and one more that runs what is left and measures nothing.
         _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
         return state, table
 
