@@ -9,6 +9,7 @@ import farflung
 SOURCE = Path(farflung.__file__).parent
 ORDER = [
     "registration",
+    "interrupts",
     "checks",
     "config.options",
     "config.hosting",
@@ -59,6 +60,7 @@ ORDER = [
     "ceilings.programs",
     "ceilings",
     "metrics",
+    "progress",
     "algorithms.optimizers",
     "algorithms.pgpse",
     "algorithms.frank_wolfe",
@@ -70,7 +72,9 @@ ORDER = [
     "hosting",
     "files",
     "teams",
+    "worlds",
     "runs",
+    "checkpoints",
     "datasets.episodes",
     "datasets.goals",
     "datasets.sources",
@@ -165,7 +169,7 @@ def test_only_runs_reports_and_the_command_line_write_or_print():
         methods = {
             node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
-        writers = ("files", "runs", "films", "loggers.local", "notebook", "report", "cli")
+        writers = ("files", "runs", "checkpoints", "films", "loggers.local", "notebook", "report", "cli")
         if name not in writers and not name.startswith(("commands", "datasets")):
             assert not calls & {"print", "open"}, name
             assert not methods & {"write_text", "write_bytes", "mkdir", "unlink", "rename", "savefig", "save"}, name

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from farflung import PGPSE, Metrics, gridworld, make_world, train
-from farflung.training import last_percent, record_schedule
+from farflung.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
 

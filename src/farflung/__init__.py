@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         tabular_mdp,
     )
     from farflung.experiments.ablation import ablate
-    from farflung.experiments.explore import explore
+    from farflung.experiments.explore import explore, resume
     from farflung.experiments.offline import learn_offline
     from farflung.experiments.reproduce import reproduce
     from farflung.films import film
@@ -99,6 +99,7 @@ __all__ = [
     "point_maze",
     "relabel",
     "reproduce",
+    "resume",
     "save_dataset",
     "save_run",
     "shannon",
@@ -133,7 +134,7 @@ _MODULES = {
         "tabular_mdp",
     ),
     "experiments.ablation": ("ablate",),
-    "experiments.explore": ("explore",),
+    "experiments.explore": ("explore", "resume"),
     "experiments.offline": ("learn_offline",),
     "experiments.reproduce": ("reproduce",),
     "films": ("film",),

@@ -2,13 +2,13 @@
 
 import contextlib
 import csv
+import fcntl
 import io
 import json
 import os
 import shutil
-import signal
+import socket
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -131,17 +131,74 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
                 folder.rmdir()  # only if it is empty
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file that appears under its name only when it is complete."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes a file that appears under its name only when it is complete, and on the disk, whatever happens."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         Path(name).chmod(0o666 & ~umask())
         Path(name).replace(path)
+        sync(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def append(path: Path, content: bytes, num_bytes: int) -> None:
+    """Adds to the first `num_bytes` of a file, after which it is cut off; what cannot be added whole is not added."""
+    with path.open("ab") as file:
+        file.truncate(num_bytes)
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(num_bytes)
+            raise
+
+
+def sync(path: Path) -> None:
+    """Has a file, or what a folder lists, reach the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
+    """Nobody else works in the folder meanwhile: who tries is told so. The lock of a process that dies is gone with it.
+
+    Args:
+        what: as which it is known to whoever is told, if not by its own name.
+    """
+    path = folder / "lock"
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ValueError(f"cannot write to {what or folder}: {error.strerror or error}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(handle, 64).decode(errors="replace").strip()
+            os.close(handle)
+            raise ValueError(f"{what or folder} is in use by {owner or 'another process'}") from None
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), path.stat()):  # or else its owner has just removed it
+                break
+        os.close(handle)
+    try:
+        os.truncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -155,22 +212,6 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "with " + ", ".join(
         f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]
     )
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Puts off an interrupt (Ctrl-C) until the block is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending = []
-    before = signal.signal(signal.SIGINT, lambda *_: pending.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pending:
-        raise KeyboardInterrupt
 
 
 def umask() -> int:

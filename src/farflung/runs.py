@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import shutil
@@ -14,23 +15,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
-from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, make_continuous
-from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
-from farflung.hosting.vectors import VectorWorld
+from farflung.environments import OfVectors, TabularMDP, World
+from farflung.files import FORMAT_VERSION, save_figure, sync, to_json, umask
 from farflung.hosting.world import HostedWorld
+from farflung.interrupts import uninterrupted
 from farflung.metrics import Metrics
+from farflung.progress import Counted, last_percent
 from farflung.teams import team_from_arrays, team_to_arrays
-from farflung.training import Counted, last_percent
+from farflung.worlds import arrays_in, world_from_bytes, world_to_bytes
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _PATHS = "paths.npz"
+UNFINISHED = "unfinished"
+"""The folder in that of a run that is there as long as its training may go on."""
 _FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg", "film.gif"}
 
 
@@ -112,13 +115,19 @@ def check_destination(path: Path, force: bool) -> None:
     """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
     try:
         if path.is_dir() and any(path.iterdir()):
-            if not _is_run(path):
+            is_unfinished = (path / UNFINISHED).is_dir()
+            if not is_unfinished and not _is_run(path):
                 raise ValueError(f"{path} is not empty and holds no run: choose another directory")
+            if is_unfinished and not force:
+                raise ValueError(
+                    f"{path} holds a training that was cut short: go on with farflung explore --resume {path}, "
+                    "or discard it with --force"
+                )
             if not force:
                 raise ValueError(f"{path} already holds a run: choose another directory, or replace it with --force")
-            if others := [child.name for child in path.iterdir() if child.name not in _FILES]:
+            if others := [child.name for child in path.iterdir() if child.name not in {*_FILES, UNFINISHED}]:
                 raise ValueError(f"{path} holds more than a run ({others[0]}), so it is not replaced: choose another directory")
-            if path.resolve() == Path.cwd():
+            if not is_unfinished and path.resolve() == Path.cwd():
                 raise ValueError("the current directory cannot be replaced: choose another one")
         elif path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a directory")
@@ -136,7 +145,8 @@ def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mappin
     path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+        within = path / UNFINISHED if (path / UNFINISHED).is_dir() else path.parent
+        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=within))
         staging.chmod(0o777 & ~umask())
         try:
             _write(run, staging, figures or {})
@@ -165,52 +175,64 @@ def load_run(path: str | Path, *, world: World | None = None) -> Run:
     path = Path(path)
     try:
         header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-        if header["format_version"] > FORMAT_VERSION:
-            raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
-        settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
-        tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
-        config = Explore(**(settings | tuples))
+        config = config_of(header)
+        for name, digest in header.get("sha256", {}).items():
+            if name in _FILES - {_CONFIG} and _digest((path / name).read_bytes()) != digest:
+                raise ValueError(f"{name} is damaged")
         summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
         updates, metrics = _read_metrics(path / _METRICS, config.seeds)
         world = world_from_bytes((path / _WORLD).read_bytes()) if world is None else world
-        learnt = _arrays((path / _POLICIES).read_bytes())
+        learnt = arrays_in((path / _POLICIES).read_bytes())
         team = team_from_arrays(learnt, config, world)
-        paths = Paths(**_arrays((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
+        paths = Paths(**arrays_in((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
         counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
+        hint = f"; farflung explore --resume {path} goes on with it" if (path / UNFINISHED).is_dir() else ""
+        raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing{hint}") from None
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
     return Run(config, world, updates, metrics, team, summary, counted, paths)
 
 
-def world_to_bytes(world: World) -> bytes:
-    """A world as NumPy's compressed archive."""
-    file = io.BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **_arrays_of(world))
-    return file.getvalue()
+def header_of(config: Explore, farflung: str, **more: Any) -> str:
+    """What begins a run on disk: its settings, with a checksum of all that is said."""
+    header = {"format_version": FORMAT_VERSION, "farflung": farflung, "config": dataclasses.asdict(config), **more}
+    return json.dumps(header | {"checksum": _checksum(header)}, indent=2) + "\n"
 
 
-def world_from_bytes(archive: bytes) -> World:
-    """The world that `world_to_bytes` was given."""
-    return _world_of(_arrays(archive))
+def config_of(header: dict[str, Any]) -> Explore:
+    """The settings in what `header_of` has made, or an older version of it."""
+    if header["format_version"] > FORMAT_VERSION:
+        raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
+    if header.get("checksum") not in (None, _checksum({key: header[key] for key in header if key != "checksum"})):
+        raise ValueError(f"{_CONFIG} is damaged")
+    settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
+    tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
+    return Explore(**(settings | tuples))
+
+
+def _checksum(header: dict[str, Any]) -> str:
+    return _digest(json.dumps(header, sort_keys=True).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
-    header = {
-        "format_version": FORMAT_VERSION,
-        "farflung": run.summary["farflung"],
-        "config": dataclasses.asdict(run.config),
-    }
-    (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
     (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
     _write_arrays(directory / _POLICIES, team_to_arrays(run.team) | _counted(run))
     if run.paths is not None:
         _write_arrays(directory / _PATHS, run.paths._asdict())
+    digests = {file.name: _digest(file.read_bytes()) for file in sorted(directory.iterdir())}
+    header = header_of(run.config, run.summary["farflung"], sha256=digests)
+    (directory / _CONFIG).write_text(header, encoding="utf-8")
     for name, figure in figures.items():
         save_figure(figure, directory / name)
+    for file in directory.iterdir():
+        sync(file)
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -221,33 +243,6 @@ def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 def _counted(run: Run) -> dict[str, Any]:
     """But for the paths, which have a file of their own."""
     return {} if run.counted is None else run.counted._replace(features=None)._asdict()
-
-
-def _arrays(archive: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(archive), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _arrays_of(world: World) -> dict[str, np.ndarray]:
-    if isinstance(world, HostedWorld | VectorWorld):
-        return world.to_arrays()
-    if isinstance(world, ContinuousWorld):
-        return {"recipe": np.array(world.recipe)}
-    fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
-    return {name: np.asarray(value) for name, value in fields.items() if value is not None}
-
-
-def _world_of(arrays: dict[str, np.ndarray]) -> World:
-    if "hosted" in arrays:
-        return HostedWorld.from_arrays(**arrays)
-    if "vectors" in arrays:
-        return VectorWorld.from_arrays(**arrays)
-    if "recipe" in arrays and not str(arrays["recipe"]):
-        raise ValueError("its world has no recipe: give it, as load_run(path, world=...)")
-    if "recipe" in arrays:
-        return make_continuous(str(arrays["recipe"]))
-    fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}
-    return TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
 
 
 def _write_metrics(run: Run, path: Path) -> None:
@@ -287,10 +282,14 @@ def _put_in_place(staging: Path, path: Path) -> None:
     if not path.exists():
         staging.rename(path)
         return
-    if not any(path.iterdir()):
-        # The directory stays, as somebody may be in it; the config, by which a run is known, comes last.
-        for file in sorted(staging.iterdir(), key=lambda file: file.name == _CONFIG):
-            file.rename(path / file.name)
+    if not any(path.iterdir()) or (path / UNFINISHED).is_dir():
+        # The directory stays, as somebody may be in it; the config, by which a run is known, goes first and comes last.
+        new = sorted((file.name for file in staging.iterdir()), key=_CONFIG.__eq__)
+        for name in (_CONFIG, *_FILES.difference(new)):
+            (path / name).unlink(missing_ok=True)
+        for name in new:
+            (staging / name).replace(path / name)
+        sync(path)
         return
     check_destination(path, force=True)
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}-replaced-", dir=path.parent))

@@ -11,20 +11,28 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, UInt
 
 from farflung.checks import whole_number, whole_seeds
 from farflung.environments import Environment, TabularMDP
 from farflung.environments.continuous import ContinuousWorld
 from farflung.metrics import Metrics, measure, measure_continuous
-from farflung.policies import Team
-from farflung.rollout import Faults, Trajectories
+from farflung.progress import Progress, Ruin, Standing, are_finite, record_schedule, restored, ruin_of
+from farflung.rollout import Trajectories
 
 _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
-ELEMENTS_SHOWN = 8
-"""Of a batch, where a few episodes are kept to be looked at."""
 _tracing = threading.Lock()
+
+
+class _Chunk(NamedTuple):
+    """Where updates that ran in one go have led, and what they recorded."""
+
+    update: int
+    recorded: Int[np.ndarray, " record"]
+    state: Any
+    metrics: Metrics
+    are_finite: Bool[Array, " seed"]
 
 
 @runtime_checkable
@@ -39,40 +47,6 @@ class Algorithm(Protocol):
     def learn(self, environment: Any, state: Any, trajectories: Trajectories) -> Any: ...
 
 
-class Counted(NamedTuple):
-    """What only who stepped a world can tell: its episodes may end early, and its dynamics are not known."""
-
-    steps: Int[np.ndarray, " record"]
-    """The environment steps that a seed's team had taken at each record, on average over the seeds."""
-    visits: Float[np.ndarray, "seed agent state"]
-    """How each agent's visits are spread over the states, in the batch of the last record."""
-    num_steps: int
-    """Environment steps that the teams of all seeds have taken by now."""
-    features: Float[np.ndarray, "seed element agent trajectory times feature"] | None = None
-    """Where states are vectors: their projection in some elements of that batch; not a number after an episode's end."""
-
-
-class Progress(NamedTuple):
-    """Where training stands after `update` updates, and what was recorded since the last time."""
-
-    update: int
-    recorded: Int[np.ndarray, " record"]
-    """The updates that were recorded."""
-    metrics: Metrics
-    """NumPy arrays [seed, record]."""
-    padded_team: Team
-    num_seeds: int
-    counted: Counted | None = None
-    """For worlds that are stepped on the host."""
-    faults: Faults | None = None
-    """For worlds whose states are vectors, of each seed."""
-
-    @property
-    def team(self) -> Team:
-        """With leading seed and agent axes."""
-        return jax.tree.map(lambda leaf: leaf[: self.num_seeds], self.padded_team)
-
-
 def train(
     algorithm: Algorithm,
     environment: TabularMDP | ContinuousWorld | Sequence[TabularMDP],
@@ -80,9 +54,12 @@ def train(
     num_updates: int,
     log_every: int | None = None,
     pause_every: int | None = None,
+    standing: Standing | None = None,
 ) -> Iterator[Progress]:
     """Trains one team per seed and yields where it stands: once before the first update, when all is compiled, and then a few
     times a second.
+
+    It ends early where what is learnt would no longer be finite.
 
     A seed's numbers depend on nothing but the seed: not on the other seeds and their worlds, the number of devices or what is
     recorded when.
@@ -91,6 +68,7 @@ def train(
         environment: one for all seeds, or one for each, all of the same shape.
         log_every: updates between records.
         pause_every: updates after which, among other times, it is told where training stands.
+        standing: of an earlier training with the same arguments, from which it goes on.
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     devices = jax.local_devices()[: len(seeds)]
@@ -109,14 +87,38 @@ def train(
 
     stops = np.array(record_schedule(num_updates, log_every))
     update, updates_per_chunk = 0, 0
-    pending: tuple[int, Int[np.ndarray, " record"], Any, Metrics] | None = None
+    if standing is not None:
+        update, (keys, state) = standing.update, restored((keys, state), standing.leaves, spread)
+    pending: _Chunk | None = None
+    sound: _Chunk | None = None
 
-    def progress(update: int, recorded: Int[np.ndarray, " record"], state: Any, metrics: Metrics) -> Progress:
-        on_host = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds), : len(recorded)], metrics)
-        faults = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds)], getattr(state, "faults", None))
-        return Progress(update, recorded, on_host, state.team, len(seeds), faults=faults)
+    def advance(state: Any, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> _Chunk:
+        padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
+        run = partial(_compiled, _advance) if pending is None else _advance
+        return _Chunk(last, recorded, *run(mesh, environment, algorithm, keys, state, first, last, padded, len(recorded)))
 
-    while update < num_updates:
+    def is_sound(chunk: _Chunk) -> bool:
+        return bool(np.asarray(chunk.are_finite)[: len(seeds)].all())
+
+    def progress(chunk: _Chunk, ruin: Ruin | None = None) -> Progress:
+        on_host = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds), : len(chunk.recorded)], chunk.metrics)
+        faults = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds)], getattr(chunk.state, "faults", None))
+        learnt, team = (keys, chunk.state), chunk.state.team
+        return Progress(chunk.update, chunk.recorded, on_host, team, len(seeds), None, faults, learnt, ruin)
+
+    def before_ruin(sound: _Chunk, ruined: _Chunk) -> Progress:
+        """Where the last sound update of a chunk led, found by halving what was run."""
+        recorded, metrics = ruined.recorded, ruined.metrics
+        while ruined.update - sound.update > 1:
+            middle = (sound.update + ruined.update) // 2
+            tried = advance(sound.state, sound.update, middle, recorded[:0])
+            sound, ruined = (tried, ruined) if is_sound(tried) else (sound, tried)
+        finite = np.asarray(ruined.are_finite)[: len(seeds)]
+        ruin = ruin_of(ruined.update, ruined.state.team, finite)
+        measured = recorded[recorded <= ruined.update]  # before they were learnt from
+        return progress(sound._replace(recorded=measured, metrics=metrics), ruin)
+
+    while update < num_updates or pending is None:
         started = time.perf_counter()
         end = min(update + updates_per_chunk, num_updates)
         if pause_every is not None:
@@ -125,33 +127,23 @@ def train(
         if len(recorded) > _RECORDS_PER_CHUNK:
             recorded = recorded[:_RECORDS_PER_CHUNK]
             end = int(recorded[-1])
-        padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
-        advance = partial(_compiled, _advance) if updates_per_chunk == 0 else _advance
-        state, metrics = advance(mesh, environment, algorithm, keys, state, update, end, padded, len(recorded))
+        following = advance(state, update, end, recorded)
         # What came before is waited for and handed out while the devices work on this chunk.
         if pending is not None:
-            yield progress(*pending)
-        pending, update = (end, recorded, state, metrics), end
-        if updates_per_chunk == 0:
-            jax.block_until_ready(metrics)
+            if sound is not None and not is_sound(pending):
+                yield before_ruin(sound, pending)
+                return
+            sound = pending if sound is not None or is_sound(pending) else None
+            yield progress(pending)
+        else:
+            jax.block_until_ready(following)
+        pending, update, state = following, end, following.state
         is_short = time.perf_counter() - started < _SECONDS_PER_CHUNK
         updates_per_chunk = max(1, updates_per_chunk * 2 if is_short else updates_per_chunk // 2)
-    if pending is not None:
-        yield progress(*pending)
-
-
-def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
-    """The updates whose batch is measured: the first, every `log_every`-th, and the last 1%, which make up the final values."""
-    if log_every is None:
-        log_every = min(1000, max(25, num_updates // 200))
-    first_of_last = last_percent(num_updates)
-    step = 1 + (num_updates - first_of_last) // 1000  # a thousand are enough for a mean
-    return sorted({1, *range(log_every, num_updates + 1, log_every), *range(num_updates, first_of_last - 1, -step)})
-
-
-def last_percent(num_updates: int) -> int:
-    """The first update of the last 1%."""
-    return num_updates - max(1, num_updates // 100) + 1
+    if sound is not None and not is_sound(pending):
+        yield before_ruin(sound, pending)
+    else:
+        yield progress(pending)
 
 
 def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:
@@ -223,7 +215,7 @@ def _advance(
     last: Int[Array, ""],
     recorded: Int[Array, " record"],
     num_records: Int[Array, ""],
-) -> tuple[Any, Metrics]:
+) -> tuple[Any, Metrics, Bool[Array, " seed"]]:
     """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
 
     All updates are one piece of compiled code, whatever is recorded, so that recording changes nothing. The batch of a recorded
@@ -239,7 +231,7 @@ def _advance(
         algorithm: Algorithm,
         keys: Array,
         state: Any,
-    ) -> tuple[Any, Metrics]:
+    ) -> tuple[Any, Metrics, Array]:
         def update(index: Array, state: Any) -> Any:
             def update_one(environment: Environment, algorithm: Algorithm, key: Array, state: Any) -> Any:
                 return algorithm.learn(environment, state, _sample(environment, algorithm, key, index, state))
@@ -266,7 +258,7 @@ def _advance(
         table = jax.tree.map(lambda _: jnp.zeros((len(keys), _RECORDS_PER_CHUNK)), columns)
         # One round for each record, and one more that runs what is left and measures nothing.
         _, state, table = jax.lax.fori_loop(0, num_records + 1, record, (first, state, table))
-        return state, table
+        return state, table, are_finite(state)
 
     mapped = _over_seeds(advance, mesh, (_axis(environment), None, None, None, None, 0, 0, 0))
     return mapped(environment, first, last, recorded, num_records, algorithm, keys, state)

@@ -6,6 +6,7 @@ import pytest
 from farflung import Explore, explore, gridworld, load_run
 from farflung.experiments.explore import random_baseline
 from farflung.experiments.trials import has_stopped_growing, is_time_dependent
+from farflung.training import train
 
 QUICK = {"agents": 2, "batch_size": 4, "updates": 40, "seeds": (0, 1)}
 
@@ -77,11 +78,11 @@ def test_an_interrupt_saves_what_there_is(tmp_path):
 
 
 def test_an_interrupt_before_the_first_record_is_passed_on(tmp_path, monkeypatch):
-    def nothing_but_an_interrupt(*_arguments):
-        yield None
+    def only_begun(*arguments):
+        yield next(train(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("farflung.experiments.trials.train", nothing_but_an_interrupt)
+    monkeypatch.setattr("farflung.experiments.trials.train", only_begun)
     with pytest.raises(KeyboardInterrupt):
         explore("maze-det", **QUICK, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

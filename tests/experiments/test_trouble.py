@@ -8,25 +8,28 @@ import pytest
 import farflung
 from farflung import Explore, TabularSoftmax, make_continuous
 from farflung.experiments.trials import Trials, finish
-from farflung.experiments.trouble import Trouble, check_particles, share_alike
+from farflung.experiments.trouble import check_particles, share_alike
 from farflung.metrics import Metrics
+from farflung.progress import Progress, Ruin
 from farflung.rollout import Faults, WorldWarning
 from farflung.runs import Paths
-from farflung.training import Progress
 
 WORLD = make_continuous("point-gap", horizon=4)
 CONFIG = Explore("point-gap", agents=2, batch_size=5, updates=40, seeds=(0, 1))
 
 
-def progress(update, faults=(0, 0), value=1.0, weight=0.5):
+def progress(update, faults=(0, 0), value=1.0, weight=0.5, ruin=None):
     """After so many updates of two seeds, with so many broken episodes in each."""
     found = Faults(np.array(faults), np.array([7, 6]) * (np.array(faults) > 0), np.array([3, 2]))
     metrics = Metrics(*[np.full((2, 1), value)] * 8)
-    return Progress(update, np.array([update]), metrics, TabularSoftmax(jnp.full((2, 2, 3), weight)), 2, faults=found)
+    team = TabularSoftmax(jnp.full((2, 2, 3), weight))
+    recorded = np.array([update] if update else [], int)
+    metrics = Metrics(*(column[:, : len(recorded)] for column in metrics))
+    return Progress(update, recorded, metrics, team, 2, faults=found, ruin=ruin)
 
 
 def finished(*parts):
-    (run,) = finish(Trials([CONFIG], [WORLD], iter(parts), 0.0))
+    (run,) = finish(Trials([CONFIG], [WORLD], progress(0), iter(parts), 0.0))
     return run
 
 
@@ -55,22 +58,21 @@ def test_training_stops_where_most_episodes_of_a_seed_are_broken():
     np.testing.assert_array_equal(run.updates, [10, 20])
 
 
-@pytest.mark.parametrize("ruined", [{"value": np.nan}, {"weight": np.inf}])
-def test_training_stops_where_it_is_ruined_and_keeps_what_came_before(ruined):
-    run = finished(progress(10), progress(20, **ruined), progress(30))
+def test_training_stops_where_what_is_measured_is_ruined_and_keeps_what_came_before():
+    run = finished(progress(10), progress(20, value=np.nan), progress(30))
     assert "were no longer finite by update 20, so training stopped" in run.summary["stopped_because"]
-    assert ("policies" in run.summary["stopped_because"]) == ("weight" in ruined)
     np.testing.assert_array_equal(run.updates, [10])
-    assert np.isfinite(run.team.logits).all()
     with pytest.raises(ValueError, match="no longer finite by update 10"):
-        finished(progress(10, **ruined))
+        finished(progress(10, value=np.nan))
 
 
-def test_tables_are_left_alone():
-    part = progress(10, weight=np.inf)._replace(faults=None)
-    trouble = Trouble([CONFIG], [WORLD])
-    assert not trouble.has_ruined(part)
-    assert not trouble.is_too_much(part)
+@pytest.mark.parametrize(("agent", "whose"), [(1, "the policy of agent 2"), (None, "what the agents share")])
+def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_lower(agent, whose):
+    run = finished(progress(10), progress(17, ruin=Ruin(18, 1, agent)), progress(30))
+    assert run.summary["stopped_because"] == (
+        f"point-gap: in update 18 {whose} (seed 1) was no longer finite, so training stopped: try a learning rate below 0.003"
+    )
+    np.testing.assert_array_equal(run.updates, [10, 17])
 
 
 def test_fewer_states_than_neighbours_are_told_before_the_training():

@@ -6,12 +6,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
+
+from farflung.checks import check_positive, whole_number
 from farflung.commands import terminal
 from farflung.commands.terminal import Logging, Output, one_line_warnings, progress_bar
 from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, Explore, Features, Hosting, check_world, is_map_file
+from farflung.config.options import default_is
 
 if TYPE_CHECKING:
     from farflung.environments import ContinuousWorld
@@ -19,20 +25,81 @@ if TYPE_CHECKING:
     from farflung.runs import Run
 
 
-def explore(config: Explore, hosting: Hosting, features: Features, output: Output, logging: Logging) -> Callable[[], int]:
-    """Train a team of agents to visit, together, as many different states as evenly as possible."""
+@dataclass(frozen=True)
+class Keeping:
+    """How often all that it takes to go on with the training is written to the run's directory."""
+
+    checkpoint_minutes: float = 2.0
+    """Minutes between two checkpoints, of which the last three are kept until the training is finished."""
+    checkpoint_updates: Annotated[int | None, default_is("whenever it is time")] = None
+    """Updates after which there is one at the latest."""
+
+    def __post_init__(self) -> None:
+        check_positive("checkpoint_minutes", self.checkpoint_minutes)
+        if self.checkpoint_updates is not None:
+            whole_number("checkpoint_updates", self.checkpoint_updates)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a training that was cut short, with the settings that it was begun with.
+
+    It ends where it would have ended without a break, bit for bit on the same kind of device.
+    """
+
+    resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """The directory of its run."""
+    quiet: bool = False
+    """Print nothing but errors (and the JSON, if asked for)."""
+    json: bool = False
+    """Print the summary as one JSON object on stdout, and everything else on stderr."""
+
+
+def explore(
+    config: Explore, hosting: Hosting, features: Features, output: Output, keeping: Keeping, logging: Logging
+) -> Callable[[], int]:
+    """Train a team of agents to visit, together, as many different states as evenly as possible.
+
+    With --resume RUN, and neither a WORLD nor settings, go on with a training that was cut short.
+    """
 
     def run() -> int:
         check_world(config.world)
-        if output.quiet:
-            os.environ.setdefault("WANDB_SILENT", "true")
         terminal.use_all_cores()
         from farflung.experiments.explore import explore as train_team  # JAX with it
-        from farflung.files import new_folder, to_json
-        from farflung.loggers import resolved
+        from farflung.files import new_folder
 
+        with new_folder(Path("runs"), config.name) if output.out is None else contextlib.nullcontext(output.out) as out:
+            settings = {**_world(config, hosting, features), "out": out, "force": output.force}
+            return _train(partial(train_team, **settings), out, config.world, output, keeping, logging)
+
+    return run
+
+
+def resume(config: Resume, keeping: Keeping, logging: Logging) -> Callable[[], int]:
+    """Go on with a training that was cut short."""
+
+    def run() -> int:
+        terminal.use_all_cores()
+        from farflung.experiments.explore import resume as go_on  # JAX with it
+
+        return _train(partial(go_on, config.resume), config.resume, str(config.resume), config, keeping, logging)
+
+    return run
+
+
+def _train(
+    train: Callable[..., "Run"], out: Path, name: str, output: Output | Resume, keeping: Keeping, logging: Logging
+) -> int:
+    """Trains with progress and loggers, prints what came of it, and returns the exit code."""
+    from farflung import interrupts
+    from farflung.files import to_json
+    from farflung.loggers import resolved
+
+    if output.quiet:
+        os.environ.setdefault("WANDB_SILENT", "true")
+    with interrupts.stoppable():
         with (
-            new_folder(Path("runs"), config.name) if output.out is None else contextlib.nullcontext(output.out) as out,
             resolved(logging.log or (), logging.log_dir, out.resolve().name) as loggers,
             one_line_warnings(),
             progress_bar(output.quiet) as show,
@@ -46,11 +113,9 @@ def explore(config: Explore, hosting: Hosting, features: Features, output: Outpu
                 if status.normalized_entropy is not None:
                     rate = terminal.rate(status.steps_per_second)
                     state = f"entropy {status.normalized_entropy:.3f} support {status.support:.1f} {rate}"
-                show(config.world, status.update, status.num_updates, state)
+                show(name, status.update, status.num_updates, state)
 
-            result = train_team(
-                **_world(config, hosting, features), out=out, force=output.force, on_progress=on_progress, loggers=loggers
-            )
+            result = train(on_progress=on_progress, loggers=loggers, **dataclasses.asdict(keeping))
         if not output.quiet:
             _print_table(result, out, is_on_stderr=output.json)
         if output.json:
@@ -58,9 +123,10 @@ def explore(config: Explore, hosting: Hosting, features: Features, output: Outpu
         if reason := result.summary.get("stopped_because"):
             print(f"farflung: {reason}; what there is was saved in {out}", file=sys.stderr)
             return 1
-        return 130 if result.summary["is_interrupted"] else 0
-
-    return run
+        if result.summary["is_interrupted"]:
+            done, wanted = result.summary["updates"], result.config.updates
+            raise interrupts.Stopped(f"{done:,} of {wanted:,} updates are kept, farflung explore --resume {out} goes on")
+    return 0
 
 
 def _world(config: Explore, hosting: Hosting, features: Features) -> dict[str, Any]:
@@ -140,6 +206,4 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:
         console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
-    if summary["is_interrupted"]:
-        console.print(f"interrupted after {summary['updates']:,} of {run.config.updates:,} updates; what there is was saved")
     console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)

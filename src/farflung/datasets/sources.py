@@ -30,7 +30,8 @@ from farflung.environments import (
 )
 from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.registration import POINT_MAZE
-from farflung.runs import Run, world_from_bytes, world_to_bytes
+from farflung.runs import Run
+from farflung.worlds import world_from_bytes, world_to_bytes
 
 _CLASSICS = {
     "mountain-car": "MountainCarContinuous-v0",

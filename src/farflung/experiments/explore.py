@@ -14,8 +14,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures, files, notebook, runs
+from farflung import figures, interrupts, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
+from farflung.checkpoints import MINUTES, Keeper, keeping, kept
+from farflung.checks import check_positive, whole_number
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
@@ -29,9 +31,9 @@ from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import Together, finals_of
 from farflung.metrics import Metrics, measure, measure_continuous, normalized
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
+from farflung.progress import ELEMENTS_SHOWN
 from farflung.rollout import play
 from farflung.runs import Paths, Run, typical_seed
-from farflung.training import ELEMENTS_SHOWN
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
@@ -46,11 +48,13 @@ def explore(
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
     live: bool = True,
+    checkpoint_minutes: float = MINUTES,
+    checkpoint_updates: int | None = None,
     **settings: Any,
 ) -> Run:
     """Trains a team of agents to visit, together, as many different states as evenly as possible.
 
-    An interrupt (Ctrl-C) ends the training early and returns, and saves, what there is.
+    An interrupt (Ctrl-C) ends the training early and returns, and saves, what there is; `resume` goes on with it.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
@@ -63,8 +67,11 @@ def explore(
         on_progress: called a few times a second.
         loggers: what follows the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
         live: in a notebook, show the curve while it is learnt, unless there is an `on_progress`.
+        checkpoint_minutes: how often everything that it takes to go on is written to `out`.
+        checkpoint_updates: after how many updates that is done at the latest.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
+    _check_checkpoints(checkpoint_minutes, checkpoint_updates)
     environment: World
     if isinstance(world, World):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
@@ -79,37 +86,87 @@ def explore(
         check_particles(config, environment.projection, environment.horizon)
     elif config.is_neural:
         raise ValueError(f"{config.world} has finitely many states: its policies are tables, not networks")
-    if out is not None:
-        runs.check_destination(Path(out), force)
-    name = config.name if out is None else Path(out).resolve().name
+    if out is None:
+        return _train(config, environment, None, on_progress, loggers, live=live)
+    out = Path(out)
+    runs.check_destination(out, force)
+    with keeping(out, config, environment, checkpoint_minutes, checkpoint_updates) as keeper:
+        return _train(config, environment, keeper, on_progress, loggers, live=live)
+
+
+def resume(
+    path: str | Path,
+    *,
+    world: World | None = None,
+    on_progress: Callable[[Status], None] | None = None,
+    loggers: Sequence[Logger | str] = (),
+    live: bool = True,
+    checkpoint_minutes: float = MINUTES,
+    checkpoint_updates: int | None = None,
+) -> Run:
+    """Goes on with a training that was cut short; on the same kind of device it ends, bit for bit, as if nothing had happened.
+
+    Args:
+        path: the directory that its run was to be saved in.
+        world: that of the run, where only the program that began it can make it again.
+    """
+    _check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    with kept(Path(path), world, checkpoint_minutes, checkpoint_updates) as keeper:
+        return _train(keeper.config, keeper.world, keeper, on_progress, loggers, live=live)
+
+
+def _train(
+    config: Explore,
+    world: World,
+    keeper: Keeper | None,
+    on_progress: Callable[[Status], None] | None,
+    loggers: Sequence[Logger | str],
+    *,
+    live: bool,
+) -> Run:
+    """Trains from the start, or from where a checkpoint stands, and has the run saved where there is a keeper."""
+    checkpoint = None if keeper is None else keeper.latest()
+    if checkpoint is not None and isinstance(world, HostedWorld):
+        assert isinstance(checkpoint.world, HostedWorld)
+        world.know(checkpoint.world)
+    name = config.name if keeper is None else keeper.out.resolve().name
     with (
+        interrupts.stoppable(),
         resolved(loggers, _LOGS, name) as chosen,
         Together(config) as followers,
     ):
         for logger in chosen:
             followers.add(logger)
-        if out is not None:
-            runs.check_destination(Path(out), force)  # once more: a logger may have put its files there
+        if keeper is not None:
+            runs.check_destination(keeper.out, force=True)  # once more: a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
-            highest = pool.submit(_ceiling, config, environment)
+            highest = pool.submit(_ceiling, config, world)
             if live and on_progress is None and notebook.is_notebook():
                 followers.add(notebook.LiveCurve(highest))
-            (run,) = finish(begin([config], [environment]), on_progress, followers.log)
-        with files.uninterrupted():
-            baseline = _baseline(config, environment)
-            percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
-            further = {
-                **({} if baseline is None else {"random": baseline}),
-                "ceiling": highest.result().as_json(),
-                "percent_of_ceiling": percentages,
-            }
-            run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
-            followers.finals = finals_of(run.summary)
-            if out is not None:
-                runs.save_run(run, Path(out), force=force, figures={"figure": figures.explored(run)})
+            trials = begin([config], [world], standing=checkpoint and checkpoint.standing)
+            (run,) = finish(trials, on_progress, followers.log, keeper, checkpoint)
+        baseline = _baseline(config, world)
+        percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
+        further = {
+            **({} if baseline is None else {"random": baseline}),
+            "ceiling": highest.result().as_json(),
+            "percent_of_ceiling": percentages,
+        }
+        run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
+        followers.finals = finals_of(run.summary)
+        if keeper is not None:
+            runs.save_run(run, keeper.out, force=True, figures={"figure": figures.explored(run)})
+            if not run.summary["is_interrupted"] and "stopped_because" not in run.summary:
+                keeper.discard()
     return run
+
+
+def _check_checkpoints(minutes: Any, updates: Any) -> None:
+    check_positive("checkpoint_minutes", minutes)
+    if updates is not None:
+        whole_number("checkpoint_updates", updates)
 
 
 def _baseline(config: Explore, world: World) -> dict[str, float] | None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -11,18 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from farflung import runs
+from farflung import interrupts, runs
 from farflung.algorithms import PGPSE
+from farflung.checkpoints import Checkpoint, Keeper, Records
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World
 from farflung.experiments.trouble import Trouble
 from farflung.hosting.training import train_hosted
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
+from farflung.interrupts import Stopped
 from farflung.metrics import Metrics, normalized
+from farflung.progress import Counted, Progress, Standing
 from farflung.runs import Run
 from farflung.teams import networks_of
-from farflung.training import Counted, Progress, train
+from farflung.training import train
 
 _MOST_LOGITS = 2_000_000
 _LEAST_GROWTH = 1e-3
@@ -46,6 +50,7 @@ class Trials:
     configs: Sequence[Explore]
     worlds: Sequence[World]
     """Of each config."""
+    start: Progress
     progress: Iterator[Progress]
     compile_seconds: float
 
@@ -55,17 +60,23 @@ class Trials:
         return sum(runs.steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
 
 
-def begin(configs: Sequence[Explore], worlds: Sequence[World], num_successors: int | None = None) -> Trials:
+def begin(
+    configs: Sequence[Explore],
+    worlds: Sequence[World],
+    num_successors: int | None = None,
+    standing: Standing | None = None,
+) -> Trials:
     """Compiles the training of configs that differ in numbers and worlds alone.
 
     Args:
         worlds: that of each config.
         num_successors: to which the worlds' lists are widened, for worlds that differ in that.
+        standing: of an earlier training, from which it goes on.
     """
     began = time.perf_counter()
     config = configs[0]
     algorithm = algorithm_of(configs, worlds[0])
-    seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config))
+    seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config), standing)
     if isinstance(worlds[0], HostedWorld | VectorWorld):
         progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
     elif isinstance(worlds[0], ContinuousWorld):
@@ -76,8 +87,8 @@ def begin(configs: Sequence[Explore], worlds: Sequence[World], num_successors: i
         is_shared = all(world is worlds[0] for world in worlds)
         each = played[0] if is_shared else [world for world in played for _ in config.seeds]
         progress = train(algorithm, each, seeds, *schedule)
-    next(progress)
-    return Trials(configs, worlds, progress, time.perf_counter() - began)
+    start = next(progress)
+    return Trials(configs, worlds, start, progress, time.perf_counter() - began)
 
 
 def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
@@ -119,51 +130,59 @@ def finish(
     trials: Trials,
     on_progress: Callable[[Status], None] | None = None,
     on_records: Callable[[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics], None] | None = None,
+    keeper: Keeper | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Run]:
     """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded.
 
     Args:
         on_records: told what was recorded at which updates, after how many steps of a seed, each once and soon.
+        keeper: writes checkpoints, from time to time and at the end.
+        checkpoint: from which the trials go on.
     """
     num_updates = trials.configs[0].updates
-    updates: list[np.ndarray] = []
-    metrics: list[Metrics] = []
-    counted: list[Counted] = []
-    latest, is_interrupted, is_flat, trouble = None, False, False, Trouble(trials.configs, trials.worlds)
-    began = time.perf_counter()
+    latest, is_interrupted, is_flat = trials.start, False, False
+    trouble, seeds = Trouble(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
+    records = checkpoint.records if checkpoint else keeper.new_records() if keeper else Records(seeds)
+    before = checkpoint.seconds if checkpoint else 0.0
+    if records and on_records is not None:
+        on_records(*records.table())
+    began, num_before = time.perf_counter(), _num_steps(trials, latest)
+
+    def seconds() -> float:
+        return before + time.perf_counter() - began
+
     try:
-        for reached in trials.progress:
-            if trouble.has_ruined(reached):
+        for reached in chain([latest], trials.progress):
+            is_ruined = trouble.has_ruined(reached)
+            if is_ruined and reached.ruin is None:
                 break
             latest = reached
-            if len(latest.recorded):
-                updates.append(latest.recorded)
-                metrics.append(latest.metrics)
-                if on_records is not None:
-                    on_records(latest.recorded, _steps(trials, latest), latest.metrics)
-            if latest.counted is not None:
-                counted.append(latest.counted)
+            steps = _steps(trials, latest)
+            records.add(latest.recorded, steps, latest.metrics)
+            if on_records is not None and len(latest.recorded):
+                on_records(latest.recorded, steps, latest.metrics)
             if on_progress is not None:
-                rate = _num_steps(trials, latest) / (time.perf_counter() - began)
-                on_progress(Status(latest.update, num_updates, rate, *_shown(metrics)))
-            if trouble.is_too_much(latest):
+                rate = (_num_steps(trials, latest) - num_before) / (time.perf_counter() - began)
+                on_progress(Status(latest.update, num_updates, rate, *records.shown))
+            is_interrupted = interrupts.asked() is not None and latest.update < num_updates
+            is_flat = _is_due(trials.configs[0], latest.update) and _is_flat(records)
+            if is_ruined or is_interrupted or is_flat or trouble.is_too_much(latest):
                 break
-            if _is_due(trials.configs[0], latest.update):
-                is_flat = has_stopped_growing(
-                    np.concatenate(updates), np.concatenate([part.entropy for part in metrics], axis=1)
-                )
-                if is_flat:
-                    break
+            if keeper is not None and keeper.is_due(latest):
+                keeper.keep(latest, records, seconds())
     except KeyboardInterrupt:
         is_interrupted = True
-        jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
-    if latest is None or not updates:
+    finally:
+        if is_interrupted:
+            jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
+        if keeper is not None and latest.update > 0 and records:
+            keeper.keep(latest, records, seconds())
+    if not records:
         if trouble.reason:
             raise ValueError(trouble.reason)
-        raise KeyboardInterrupt
-    seconds = time.perf_counter() - began
-    recorded = np.concatenate(updates)
-    table = Metrics.joined(metrics)
+        raise Stopped
+    recorded, steps, table = records.table()
     finished = []
     for number, (config, world) in enumerate(zip(trials.configs, trials.worlds, strict=True)):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
@@ -173,22 +192,22 @@ def finish(
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
         # On one device from here on: what is spread over several does not mix with a user's other arrays.
         team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
-        summary = _summary(trials, config, world, latest, seconds)
+        summary = _summary(trials, config, world, latest, seconds())
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
         summary |= trouble.as_json()
         summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
-        finished.append(Run(config, world, recorded, own, team, summary, _joined(counted, rows, world)))
+        finished.append(Run(config, world, recorded, own, team, summary, _counted(latest, steps, rows, world)))
     return finished
 
 
-def _joined(counted: list[Counted], rows: slice, world: World) -> Counted | None:
-    if not counted:
+def _counted(latest: Progress, steps: Int[np.ndarray, " record"], rows: slice, world: World) -> Counted | None:
+    if latest.counted is None:
         return None
-    visits = counted[-1].visits[rows]
+    visits = latest.counted.visits[rows]
     num_more = world.num_states - visits.shape[-1] if isinstance(world, HostedWorld) else 0
     with_all = np.pad(visits, ((0, 0), (0, 0), (0, num_more)))
-    features = None if counted[-1].features is None else counted[-1].features[rows]
-    return Counted(np.concatenate([part.steps for part in counted]), with_all, counted[-1].num_steps, features)
+    features = None if latest.counted.features is None else latest.counted.features[rows]
+    return Counted(steps, with_all, latest.counted.num_steps, features)
 
 
 def _steps(trials: Trials, progress: Progress) -> Int[np.ndarray, " record"]:
@@ -215,18 +234,17 @@ def _is_due(config: Explore, update: int) -> bool:
     return interval is not None and update >= 4 * interval and update % interval == 0
 
 
+def _is_flat(records: Records) -> bool:
+    updates, _, metrics = records.table()
+    return has_stopped_growing(updates, np.asarray(metrics.entropy))
+
+
 def has_stopped_growing(updates: Int[np.ndarray, " record"], entropy: Float[np.ndarray, "seed record"]) -> bool:
     """Whether the mean entropy of the latest quarter of the updates is not 0.1% above that of the quarter before."""
     mean = entropy.mean(axis=0, dtype=np.float64)
     last = updates > updates[-1] * 3 / 4
     before = (updates > updates[-1] / 2) & ~last
     return bool(before.any() and mean[last].mean() < (1 + _LEAST_GROWTH) * mean[before].mean())
-
-
-def _shown(metrics: list[Metrics]) -> tuple[float, float] | tuple[None, None]:
-    if not metrics:
-        return None, None
-    return float(np.mean(metrics[-1].normalized_entropy[:, -1])), float(np.mean(metrics[-1].support[:, -1]))
 
 
 def _summary(trials: Trials, config: Explore, world: World, latest: Progress, seconds: float) -> dict[str, object]:

@@ -12,10 +12,10 @@ from farflung.config import Explore
 from farflung.environments import World
 from farflung.hosting.vectors import VectorWorld
 from farflung.particles import num_alike
+from farflung.progress import Progress
 from farflung.projection import Projection
 from farflung.rollout import WorldWarning
 from farflung.runs import Paths
-from farflung.training import Progress
 
 _MOST_BROKEN = 0.5
 _MOST_ALIKE = 0.2
@@ -25,26 +25,35 @@ _num_alike = jax.jit(num_alike, static_argnums=1, static_argnames=("scale", "ang
 class Trouble:
     """Follows a training for states, metrics and policies that are not finite."""
 
-    def __init__(self, configs: Sequence[Explore], worlds: Sequence[World]) -> None:
+    def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
         self._name, self._world = configs[0].world, worlds[0]
         config = configs[0]
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
-        self._num_faults, self._update = np.zeros(len(config.seeds) * len(configs), np.int64), 0
+        self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
+        self._seeds = [seed for each in configs for seed in each.seeds]
+        faults = start.faults
+        self._num_faults = np.zeros(len(self._seeds), np.int64) if faults is None else np.asarray(faults.number, np.int64)
+        self._update = start.update
         self.reason = ""
         """Why the training was stopped."""
 
     def has_ruined(self, progress: Progress) -> bool:
-        """Whether policies, or what was measured of them, are no longer finite; what came before is worth keeping."""
-        if progress.faults is None:
+        """Whether policies, or what was measured of them, are no longer finite, or would not be after the next update."""
+        measured = [
+            name.replace("_", " ") for name, values in progress.metrics.columns.items() if not np.isfinite(values).all()
+        ]
+        if progress.ruin is not None:
+            update, row, agent = progress.ruin
+            whose = "what the agents share" if agent is None else f"the policy of agent {agent + 1}"
+            lower = f"try a learning rate below {self._learning_rates[row]:g}"
+            self.reason = f"{self._name}: in update {update} {whose} (seed {self._seeds[row]}) was no longer finite"
+        elif measured:
+            lower = "try a smaller learning rate"
+            self.reason = f"{self._name}: the {' and the '.join(measured)} were no longer finite by update {progress.update}"
+        else:
             return False
-        learnt = progress.metrics.columns | {"policies": np.concatenate(_flat(progress.team))}
-        ruined = [name.replace("_", " ") for name, values in learnt.items() if not np.isfinite(values).all()]
-        if ruined:
-            self.reason = (
-                f"{self._name}: the {' and the '.join(ruined)} were no longer finite by update {progress.update}, so training "
-                "stopped: try a smaller learning rate"
-            )
-        return bool(ruined)
+        self.reason += f", so training stopped: {lower}"
+        return True
 
     def is_too_much(self, progress: Progress) -> bool:
         """Whether most of the latest episodes gave a state that is not finite; the first of all is told."""
@@ -95,7 +104,3 @@ def share_alike(name: str, paths: Paths, projection: Projection) -> float:
         )
         warnings.warn(message, WorldWarning, stacklevel=3)
     return share
-
-
-def _flat(team: Any) -> list[np.ndarray]:
-    return [np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(team)]

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from farflung.ceilings import Ceiling
 from farflung.figures.curves import ceiling_label, draw_ceiling
 from farflung.figures.style import BLUE, LEGEND, STYLE
-from farflung.training import last_percent
+from farflung.progress import last_percent
 
 
 def live(

@@ -37,7 +37,8 @@ class Copy:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who waits for the workers
+            for number in (signal.SIGINT, signal.SIGTERM):  # these are for who waits for the workers
+                signal.signal(number, signal.SIG_IGN)
         environment = self.make()
         if self.observe is not None:
             environment = Observed(environment, self.observe)

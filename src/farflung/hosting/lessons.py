@@ -21,6 +21,7 @@ from farflung.rollout import Trajectories
 from farflung.tables import cumulative_sum
 
 _FIRST_CAPACITY = 1024
+_GROWTH = 4
 
 Shape = tuple[int, ...]
 """The numbers of seeds, batch elements, agents and trajectories."""
@@ -85,10 +86,11 @@ class TableLesson:
         self.outlook = self._tables()
 
     def _tables(self) -> Tables:
-        """With rows for all the states that there are, or for at least twice as many as were met."""
-        world = self._world
-        doubled = max(_FIRST_CAPACITY, 1 << (2 * world.num_states - 1).bit_length())
-        return Tables(world.num_states if world.index.is_complete else doubled, world.num_actions, world.horizon)
+        """With rows for all states, or for those that were met and more: how many only depends on their number."""
+        world, capacity = self._world, _FIRST_CAPACITY
+        while capacity < world.num_states:
+            capacity *= _GROWTH
+        return Tables(world.num_states if world.index.is_complete else capacity, world.num_actions, world.horizon)
 
     def play(self, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape) -> Episodes:
         horizon = self._world.horizon

@@ -18,8 +18,9 @@ from farflung.hosting.networks import VectorLesson
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics, normalized
+from farflung.progress import ELEMENTS_SHOWN, Counted, Progress, Ruin, Standing, are_finite, record_schedule, restored, ruin_of
 from farflung.rollout import Trajectories
-from farflung.training import ELEMENTS_SHOWN, Algorithm, Counted, Progress, record_schedule
+from farflung.training import Algorithm
 
 _SECONDS_PER_PROGRESS = 0.25
 
@@ -31,6 +32,7 @@ def train_hosted(
     num_updates: int,
     log_every: int | None = None,
     pause_every: int | None = None,
+    standing: Standing | None = None,
 ) -> Iterator[Progress]:
     """Like `training.train`, for a world whose copies are stepped on the host.
 
@@ -42,29 +44,34 @@ def train_hosted(
     algorithm = jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (len(seeds),)), algorithm)
     lesson = lesson_in(world)
     keys, state = _begin(lesson.outlook, algorithm, jnp.asarray(seeds, jnp.uint32))
+    first, num_steps, visits, features = 0, 0, np.zeros((len(seeds), algorithm.num_agents, 0)), None
+    if standing is not None:
+        assert standing.counted is not None
+        first, (_, visits, num_steps, features) = standing.update, standing.counted
+        keys, state = restored((keys, state), standing.leaves)
     stops = set(record_schedule(num_updates, log_every))
     shape = (len(seeds), algorithm.batch_size, algorithm.num_agents, algorithm.num_trajectories)
 
     recorded: list[int] = []
     metrics: list[Metrics] = []
     steps: list[int] = []
-    num_steps, visits, features = 0, np.zeros((len(seeds), algorithm.num_agents, 0)), None
     nothing = jax.tree.map(lambda _: np.zeros((len(seeds), 0), np.float32), _compile(lesson, algorithm, keys, state, shape))
 
-    def progress(update: int) -> Progress:
+    def progress(update: int, ruin: Ruin | None = None) -> Progress:
         table = Metrics.joined([nothing, *(jax.tree.map(lambda column: np.asarray(column)[:, None], part) for part in metrics)])
         table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))  # of those met by now
         counted = Counted(np.array(steps, np.int64), visits, num_steps, features)
         faults = jax.tree.map(np.asarray, getattr(state, "faults", None))
-        told = Progress(update, np.array(recorded, np.int64), table, lesson.told(state.team), len(seeds), counted, faults)
+        team, learnt = lesson.told(state.team), (keys, state)
+        told = Progress(update, np.array(recorded, np.int64), table, team, len(seeds), counted, faults, learnt, ruin)
         for kept in (recorded, metrics, steps):
             kept.clear()
         return told
 
     with world.open(algorithm.num_agents, math.prod(shape)) as pool:
-        yield progress(0)
-        told = time.perf_counter()
-        for update in range(1, num_updates + 1):
+        yield progress(first)
+        told, is_watched = time.perf_counter(), bool(np.asarray(_are_finite(state)).all())
+        for update in range(first + 1, num_updates + 1):
             episodes = lesson.play(pool, keys, update - 1, state.team, shape)
             state = lesson.grown(state)
             batch = lesson.trajectories(episodes, shape)
@@ -74,7 +81,11 @@ def train_hosted(
                 recorded.append(update)
                 steps.append(num_steps // len(seeds))
                 visits, features = lesson.visits(episodes, shape), lesson.features(episodes, shape, ELEMENTS_SHOWN)
-            state = _learn(lesson.outlook, algorithm, state, batch)
+            learnt = _learn(lesson.outlook, algorithm, state, batch)
+            if is_watched and not (finite := np.asarray(_are_finite(learnt))).all():
+                yield progress(update - 1, ruin_of(update, learnt.team, finite))
+                return
+            state = learnt
             is_due = pause_every is not None and update % pause_every == 0
             if is_due or update == num_updates or time.perf_counter() - told > _SECONDS_PER_PROGRESS:
                 yield progress(update)
@@ -109,6 +120,9 @@ def _begin(outlook: Any, algorithm: Algorithm, seeds: UInt[Array, " seed"]) -> t
     keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
     init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
     return train_keys, jax.vmap(lambda algorithm, key: algorithm.init(key, outlook))(algorithm, init_keys)
+
+
+_are_finite = jax.jit(are_finite)
 
 
 @jax.jit

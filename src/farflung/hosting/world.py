@@ -69,7 +69,8 @@ class HostedWorld(SteppedWorld):
         """What `to_arrays` has kept; the environment itself is made when it is first played."""
         kept = json.loads(str(hosted))
         grid = None if kept["grid"] is None else tuple(kept["grid"])
-        actions, settings = list(range(kept["num_actions"])), kept["settings"]
+        actions = list(range(kept["num_actions"]))
+        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in kept["settings"].items()}
         return HostedWorld(
             name=kept["name"],
             make=None,
@@ -92,9 +93,13 @@ class HostedWorld(SteppedWorld):
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         again = hosted(**settings, **self.settings["options"], **changes)
         assert isinstance(again, HostedWorld)
-        if isinstance(again.index, Met):
-            again.index.know(self.index.features)
+        again.know(self)
         return again
+
+    def know(self, other: "HostedWorld") -> None:
+        """Learns the states of the same world that were met by another, if they are learnt as they are met."""
+        if isinstance(self.index, Met):
+            self.index.know(other.index.features)
 
     def as_it_is(self) -> "HostedWorld":
         """The world with the states that are known by now; those that are met later are not added to it."""

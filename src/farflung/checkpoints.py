@@ -1,0 +1,272 @@
+"""A training that is under way, on disk: what it takes to go on with it, whatever happens to the process."""
+
+import contextlib
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import shutil
+import time
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from farflung.config import Explore
+from farflung.environments import World
+from farflung.files import FORMAT_VERSION, append, locked, write_atomically
+from farflung.hosting.stepped import SteppedWorld
+from farflung.hosting.world import HostedWorld
+from farflung.metrics import Metrics
+from farflung.progress import Counted, Progress, Standing
+from farflung.runs import UNFINISHED, config_of, header_of
+from farflung.worlds import world_from_bytes, world_to_bytes
+
+MINUTES = 2.0
+"""Between two checkpoints, unless something else is asked for."""
+_NUM_KEPT = 3
+_STEPPING = ("copies", "workers", "timeout")
+_CONFIG, _WORLD, _METRICS = "config.json", "world.npz", "metrics.csv"
+
+
+class CheckpointWarning(RuntimeWarning):
+    """A checkpoint could not be written or read."""
+
+
+class Records:
+    """What a training has recorded: the latest in memory, all that came before in a file that grows, if there is one."""
+
+    def __init__(self, seeds: Sequence[int], path: Path | None = None, num_bytes: int = 0, checksum: int = 0) -> None:
+        """
+        Args:
+            num_bytes: of the file that count; what comes after them is cut off.
+            checksum: of these, by CRC-32.
+        """
+        self._seeds, self._path, self.num_bytes, self.checksum = tuple(seeds), path, num_bytes, checksum
+        self._latest: list[tuple[np.ndarray, np.ndarray, Metrics]] = []
+        self.shown: tuple[float, float] | tuple[None, None] = (None, None)
+        """The normalised entropy and the support as last added, averaged over the seeds."""
+
+    def __bool__(self) -> bool:
+        return bool(self._latest) or self.num_bytes > 0
+
+    def add(self, updates: Int[np.ndarray, " record"], steps: Int[np.ndarray, " record"], metrics: Metrics) -> None:
+        if len(updates):
+            self._latest.append((updates, steps, metrics))
+            self.shown = (float(np.mean(metrics.normalized_entropy[:, -1])), float(np.mean(metrics.support[:, -1])))
+
+    def flush(self) -> None:
+        """Writes what is in memory to the file; if that fails, it stays in memory."""
+        if self._path is None or not self._latest:
+            return
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if self.num_bytes == 0:
+            writer.writerow(["seed", "update", "steps", *self._latest[0][2].columns])
+        for updates, steps, metrics in self._latest:
+            table = np.stack(list(metrics.columns.values()), axis=-1)
+            for record, (update, taken) in enumerate(zip(updates.tolist(), steps.tolist(), strict=True)):
+                rows = zip(self._seeds, table[:, record].tolist(), strict=True)
+                writer.writerows([seed, update, taken, *values] for seed, values in rows)
+        added = text.getvalue().encode()
+        append(self._path, added, self.num_bytes)
+        self.num_bytes, self.checksum = self.num_bytes + len(added), zlib.crc32(added, self.checksum)
+        self._latest.clear()
+
+    def table(self) -> tuple[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics]:
+        """The updates that were recorded, the steps that a seed's team had taken by then, and the metrics [seed, record]."""
+        parts = [] if self.num_bytes == 0 else [self._read()]
+        updates, steps, metrics = zip(*parts, *self._latest, strict=True)
+        return np.concatenate(updates), np.concatenate(steps), Metrics.joined(metrics)
+
+    def _read(self) -> tuple[np.ndarray, np.ndarray, Metrics]:
+        assert self._path is not None
+        with self._path.open("rb") as file:
+            content = file.read(self.num_bytes)
+        if len(content) < self.num_bytes or zlib.crc32(content) != self.checksum:
+            raise ValueError(f"{self._path} is damaged")
+        names, *lines = content.decode().splitlines()
+        table = np.loadtxt(lines, delimiter=",", ndmin=2).reshape(-1, len(self._seeds), names.count(",") + 1)
+        columns = np.moveaxis(table[..., 3:], -1, 0).astype(np.float32)
+        return table[:, 0, 1].astype(np.int64), table[:, 0, 2].astype(np.int64), Metrics(*columns.transpose(0, 2, 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Where a training stood when it was last kept."""
+
+    standing: Standing
+    records: Records
+    seconds: float
+    """That it had trained for."""
+    world: World | None
+    """With the states that were met by then, where only these are known."""
+
+
+@dataclasses.dataclass
+class Keeper:
+    """Keeps a training in the folder of its run from time to time."""
+
+    out: Path
+    config: Explore
+    world: World
+    minutes: float = MINUTES
+    num_updates: int | None = None
+    """After how many updates a checkpoint is due whatever the time."""
+    _kept: tuple[int, float] = (0, 0.0)
+    _has_failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._kept = (0, time.monotonic())
+
+    @property
+    def folder(self) -> Path:
+        return self.out / UNFINISHED
+
+    def new_records(self) -> Records:
+        return Records(self.config.seeds, self.folder / _METRICS)
+
+    def is_due(self, progress: Progress) -> bool:
+        """Time is that of a clock that nobody can set."""
+        update, moment = self._kept
+        by_count = self.num_updates is not None and progress.update - update >= self.num_updates
+        return progress.update > update and (by_count or time.monotonic() - moment >= 60 * self.minutes)
+
+    def keep(self, progress: Progress, records: Records, seconds: float) -> None:
+        """Writes a checkpoint and drops the oldest; a full disk is told, and training goes on."""
+        self._kept = (progress.update, time.monotonic())
+        try:
+            records.flush()
+            content = _to_bytes(progress.standing, records, seconds, self.world)
+            name = f"checkpoint-{progress.update:010d}-{_digest(content)}.npz"
+            write_atomically(self.folder / name, content)
+            for old in _checkpoints(self.folder)[_NUM_KEPT:]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._has_failed:
+                message = f"the checkpoint of update {progress.update} could not be written: {error.strerror or error}"
+                warnings.warn(f"{message}; training goes on", CheckpointWarning, stacklevel=2)
+            self._has_failed = True
+
+    def latest(self) -> Checkpoint | None:
+        """The last checkpoint that can be read; of those that are damaged it is told."""
+        for path in _checkpoints(self.folder):
+            try:
+                found = _from_bytes(path.read_bytes(), path, self)
+                self._kept = (found.standing.update, time.monotonic())
+                return found
+            except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+                reason = error.strerror if isinstance(error, OSError) else error
+                warnings.warn(f"{path} is skipped: {reason}", CheckpointWarning, stacklevel=2)
+        return None
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return bool(_checkpoints(self.folder))
+
+    def discard(self) -> None:
+        """What is finished needs it no more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, updates: int | None = None) -> Iterator[Keeper]:
+    """Keeps a new training in the folder of its run; an earlier one that was not finished is discarded."""
+    keeper = Keeper(out, config, world, minutes, updates)
+    is_new = not out.exists()
+    try:
+        keeper.folder.mkdir(parents=True, exist_ok=True)
+        with locked(keeper.folder, out):
+            for old in keeper.folder.iterdir():
+                if old.name != "lock":
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+            write_atomically(keeper.folder / _WORLD, world_to_bytes(world))
+            stepping = {name: getattr(world, name) for name in _STEPPING} if isinstance(world, SteppedWorld) else {}
+            write_atomically(keeper.folder / _CONFIG, header_of(config, version("farflung"), stepping=stepping))
+            try:
+                yield keeper
+            finally:
+                if not keeper.has_checkpoints:
+                    keeper.discard()
+                    with contextlib.suppress(OSError):
+                        if is_new:
+                            out.rmdir()
+    except OSError as error:
+        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def kept(out: Path, world: World | None = None, minutes: float = MINUTES, updates: int | None = None) -> Iterator[Keeper]:
+    """A training that was not finished, to go on with it.
+
+    Args:
+        world: that of the run, where only the program that began it can make it again.
+    """
+    folder = out / UNFINISHED
+    if not (folder / _CONFIG).is_file():
+        raise ValueError(f"{out} holds no training that was cut short")
+    with locked(folder, out):
+        try:
+            header = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+            config = config_of(header)
+            world = world_from_bytes((folder / _WORLD).read_bytes()) if world is None else world
+            if isinstance(world, SteppedWorld):
+                world = world.made(**header["stepping"])
+        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(f"{out} holds no training that can be gone on with: {error}") from None
+        yield Keeper(out, config, world, minutes, updates)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """The latest first: by their numbers, since clocks may be set."""
+    return sorted(folder.glob("checkpoint-*.npz"), reverse=True)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _to_bytes(standing: Standing, records: Records, seconds: float, world: World) -> bytes:
+    about = {
+        "format_version": FORMAT_VERSION,
+        "farflung": version("farflung"),
+        "update": standing.update,
+        "seconds": seconds,
+        "metrics": {"bytes": records.num_bytes, "crc32": records.checksum},
+        "num_leaves": len(standing.leaves),
+    }
+    arrays: dict[str, Any] = {f"leaf{number}": leaf for number, leaf in enumerate(standing.leaves)}
+    if standing.counted is not None:
+        about["num_steps"] = standing.counted.num_steps
+        arrays |= {name: getattr(standing.counted, name) for name in ("visits", "features")}
+    if isinstance(world, HostedWorld):
+        arrays["world"] = np.frombuffer(world_to_bytes(world), np.uint8)
+    file = io.BytesIO()
+    given = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **given)
+    return file.getvalue()
+
+
+def _from_bytes(content: bytes, path: Path, keeper: Keeper) -> Checkpoint:
+    if _digest(content) != path.stem.rpartition("-")[2]:
+        raise ValueError("it is damaged")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        if about["format_version"] > FORMAT_VERSION:
+            raise ValueError(f"it was written by a newer farflung ({about['farflung']})")
+        leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]
+        features = arrays.get("features")
+        world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
+        nothing = np.zeros(0, np.int64)
+        counted = Counted(nothing, arrays["visits"], about["num_steps"], features) if "visits" in arrays else None
+    records = Records(keeper.config.seeds, keeper.folder / _METRICS, about["metrics"]["bytes"], about["metrics"]["crc32"])
+    if records:
+        records.table()  # raises ValueError if it is damaged
+    return Checkpoint(Standing(about["update"], leaves, counted), records, about["seconds"], world)

@@ -1,0 +1,278 @@
+import dataclasses
+import shutil
+import warnings
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import farflung
+from farflung import Explore, explore, load_run, make_world, resume
+from farflung.checkpoints import CheckpointWarning, Records, keeping, kept
+from farflung.metrics import Metrics
+from farflung.policies import TabularSoftmax
+from farflung.progress import Progress, are_finite, restored, ruin_of
+
+CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
+QUICK = {"agents": 2, "batch_size": 4, "updates": 60, "seeds": (3, 8), "log_every": 5}
+WORLD = make_world("maze-det")
+
+
+class CutError(Exception):
+    """What no training expects."""
+
+
+def metrics(*values):
+    """Of two seeds, a record for each value."""
+    column = np.array([values, values], np.float32) + np.float32(0.1)
+    return Metrics(*(column * number for number in range(1, 8)))
+
+
+def progress(update, value=1.0):
+    team = TabularSoftmax(jnp.full((2, 2, 3, 4), value))
+    learnt = (jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])})
+    return Progress(update, np.array([update]), metrics(value), team, 2, learnt=learnt)
+
+
+def cut_after(updates):
+    def on_progress(status):
+        if status.update >= updates:
+            raise CutError
+
+    return on_progress
+
+
+def same(one, other):
+    """Whether two runs agree to the last bit."""
+    np.testing.assert_array_equal(one.updates, other.updates)
+    np.testing.assert_array_equal(one.steps, other.steps)
+    for name, column in one.metrics.columns.items():
+        np.testing.assert_array_equal(column, other.metrics.columns[name], err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, one.team, other.team)
+    assert one.summary["final"] == other.summary["final"]
+
+
+@pytest.fixture
+def keeper(tmp_path):
+    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
+        yield keeper
+
+
+def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):
+    in_memory, in_file = Records((3, 8)), Records((3, 8), tmp_path / "metrics.csv")
+    for number, values in enumerate([(1.5, 2.5), (), (3.25,)]):
+        updates = np.arange(len(values)) + 10 * number
+        for records in (in_memory, in_file):
+            records.add(updates, updates * 7, metrics(*values))
+        in_file.flush()
+    for one, other in zip(in_memory.table(), in_file.table(), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+    again = Records((3, 8), tmp_path / "metrics.csv", in_file.num_bytes, in_file.checksum)
+    np.testing.assert_array_equal(again.table()[0], [0, 1, 20])
+    np.testing.assert_array_equal(again.table()[2].entropy, in_memory.table()[2].entropy)
+
+
+def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
+    records = Records((3, 8), tmp_path / "metrics.csv")
+    records.add(np.array([1]), np.array([7]), metrics(1.0))
+    records.flush()
+    before = (records.num_bytes, records.checksum)
+    records.add(np.array([2]), np.array([14]), metrics(2.0))
+    records.flush()
+    again = Records((3, 8), tmp_path / "metrics.csv", *before)
+    again.add(np.array([3]), np.array([21]), metrics(3.0))
+    again.flush()
+    np.testing.assert_array_equal(again.table()[0], [1, 3])
+
+
+def test_a_checkpoint_holds_all_that_is_needed(keeper):
+    records = keeper.new_records()
+    records.add(np.array([5]), np.array([50]), metrics(0.3))
+    keeper.keep(progress(5, 0.25), records, 1.5)
+    found = keeper.latest()
+    assert (found.standing.update, found.seconds) == (5, 1.5)
+    expected = progress(5).learnt
+    keys, state = restored(expected, found.standing.leaves)
+    np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected[0]))
+    assert (np.asarray(state["team"].logits) == 0.25).all()
+    np.testing.assert_array_equal(found.records.table()[0], [5])
+    with pytest.raises(ValueError, match="does not fit its settings"):
+        restored({"other": jnp.zeros(2)}, found.standing.leaves)
+
+
+def test_the_last_three_checkpoints_are_kept(keeper):
+    for update in (1, 2, 3, 4):
+        keeper.keep(progress(update), keeper.new_records(), 0.0)
+    assert [path.name[:21] for path in sorted(keeper.folder.glob("checkpoint*"))] == [
+        f"checkpoint-{update:010d}" for update in (2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "metrics"])
+def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage):
+    records = keeper.new_records()
+    for update in (1, 2):
+        records.add(np.array([update]), np.array([update]), metrics(update))
+        keeper.keep(progress(update), records, 0.0)
+    last = sorted(keeper.folder.glob("checkpoint*"))[-1]
+    broken = keeper.folder / "metrics.csv" if damage == "metrics" else last
+    content = bytearray(broken.read_bytes())
+    if damage == "truncated":
+        content = content[: len(content) // 2]
+    elif damage == "empty":
+        content = b""
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 4
+    else:
+        content[-3] ^= 4
+    broken.write_bytes(content)
+    with pytest.warns(CheckpointWarning, match=f"{last.name} is skipped: .*damaged"):
+        assert keeper.latest().standing.update == 1
+
+
+def test_it_is_time_after_so_many_updates_or_minutes(keeper, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    keeper.keep(progress(10), keeper.new_records(), 0.0)
+    clock[0] = 119.0
+    assert not keeper.is_due(progress(1000))
+    keeper.num_updates = 20
+    assert [keeper.is_due(progress(update)) for update in (29, 30)] == [False, True]
+    clock[0] = 120.0
+    assert keeper.is_due(progress(11))
+    assert not keeper.is_due(progress(10))
+
+
+def test_a_full_disk_is_told_once_and_training_goes_on(keeper, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    records = keeper.new_records()
+    records.add(np.array([1]), np.array([1]), metrics(1.0))
+    with monkeypatch.context() as patched:
+        patched.setattr("farflung.checkpoints.append", full)
+        with pytest.warns(CheckpointWarning, match="of update 1 could not be written: No space left on device"):
+            keeper.keep(progress(1), records, 0.0)
+        keeper.keep(progress(2), records, 0.0)  # warnings are errors here
+    keeper.keep(progress(3), records, 0.0)
+    np.testing.assert_array_equal(keeper.latest().records.table()[0], [1])
+
+
+def test_two_processes_never_work_in_one_run(keeper):
+    with pytest.raises(ValueError, match=r"run is in use by process \d+ on "), kept(keeper.out):
+        pass
+    with pytest.raises(ValueError, match="is in use by process"), keeping(keeper.out, CONFIG, WORLD):
+        pass
+
+
+def test_nothing_is_left_behind_where_nothing_was_kept(tmp_path):
+    with keeping(tmp_path / "run", CONFIG, WORLD):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="holds no training that was cut short"), kept(tmp_path / "run"):
+        pass
+
+
+def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path):
+    whole = explore("maze-det", **QUICK)
+    with pytest.raises(CutError):
+        explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
+    assert (tmp_path / "run" / "unfinished").is_dir()
+    with pytest.raises(ValueError, match=r"is not a complete run.*farflung explore --resume .*run goes on"):
+        load_run(tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a training that was cut short: go on with farflung explore --resume"):
+        explore("maze-det", **QUICK, out=tmp_path / "run")
+    with pytest.raises(CutError):
+        resume(tmp_path / "run", on_progress=cut_after(41))
+    seen = []
+    resumed = resume(tmp_path / "run", on_progress=seen.append)
+    assert seen[1].update >= 41
+    same(resumed, whole)
+    same(load_run(tmp_path / "run"), whole)
+    assert not (tmp_path / "run" / "unfinished").exists()
+    with pytest.raises(ValueError, match="holds no training that was cut short"):
+        resume(tmp_path / "run")
+
+
+def test_one_that_was_finished_but_not_saved_is_only_saved(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise ValueError("cannot write: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("farflung.runs.save_run", full)
+        with pytest.raises(ValueError, match="No space left"):
+            explore("maze-det", **QUICK, out=tmp_path / "run")
+    same(resume(tmp_path / "run"), explore("maze-det", **QUICK))
+
+
+def test_networks_go_on_bit_for_bit(tmp_path):
+    settings = {"agents": 2, "batch_size": 2, "updates": 8, "seeds": (0, 1), "log_every": 1, "hidden": (8,)}
+    world = farflung.make_continuous("point-gap", horizon=8)
+    with pytest.raises(CutError):
+        explore(world, **settings, out=tmp_path / "run", checkpoint_updates=1, on_progress=cut_after(3))
+    same(resume(tmp_path / "run"), explore(world, **settings))
+
+
+def test_a_hosted_world_goes_on_with_the_states_that_it_knew(tmp_path):
+    settings = {"agents": 2, "batch_size": 2, "updates": 8, "seeds": (0, 1), "log_every": 1}
+    lake = {"horizon": 6, "observe": "s", "copies": 4}
+    world = farflung.hosted("FrozenLake-v1", **lake)
+    with pytest.raises(CutError):
+        explore(world, **settings, out=tmp_path / "run", checkpoint_updates=1, on_progress=cut_after(3))
+    resumed, whole = resume(tmp_path / "run"), explore(farflung.hosted("FrozenLake-v1", **lake), **settings)
+    same(resumed, whole)
+    np.testing.assert_array_equal(resumed.world.index.features, whole.world.index.features)
+    np.testing.assert_array_equal(resumed.counted.visits, whole.counted.visits)
+
+
+def test_a_training_that_diverges_stops_right_before(tmp_path):
+    settings = {**QUICK, "optimizer": "adam", "learning_rate": 1e38, "out": tmp_path / "run"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = explore("maze-det", **settings, checkpoint_updates=1)
+    update = run.summary["updates"]
+    assert f"in update {update + 1} the policy of agent " in run.summary["stopped_because"]
+    assert run.summary["stopped_because"].endswith("was no longer finite, so training stopped: try a learning rate below 1e+38")
+    assert np.isfinite(np.asarray(run.team.logits)).all()
+    assert (tmp_path / "run" / "unfinished").is_dir()
+    with kept(tmp_path / "run") as keeper:
+        assert keeper.latest().standing.update == update
+
+
+def test_whose_policy_is_ruined():
+    logits = np.zeros((2, 3, 4, 5))
+    logits[1, 2, 0, 0] = np.inf
+    team = TabularSoftmax(jnp.asarray(logits))
+    finite = np.asarray(are_finite((team, jnp.zeros(2, jnp.int32))))
+    np.testing.assert_array_equal(finite, [True, False])
+    assert ruin_of(9, team, finite) == (9, 1, 2)
+    assert ruin_of(9, TabularSoftmax(jnp.zeros((2, 3, 4, 5))), finite) == (9, 1, None)
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.csv", "policies.npz", "summary.json", "world.npz"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_a_damaged_file_of_a_run_is_named(saved_run, tmp_path, name, damage):
+    shutil.copytree(saved_run, tmp_path / "run")
+    path = tmp_path / "run" / name
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 4
+    path.write_bytes({"truncated": content[: len(content) // 2], "empty": b"", "flipped": content}[damage])
+    with pytest.raises(ValueError, match="is not a run that can be read"):
+        load_run(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def saved_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "run"
+    explore("maze-det", **QUICK, out=path)
+    return path
+
+
+def test_forcing_discards_what_was_cut_short(tmp_path):
+    with pytest.raises(CutError):
+        explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
+    run = explore("maze-det", **{**QUICK, "seeds": (1,)}, out=tmp_path / "run", force=True)
+    assert dataclasses.asdict(load_run(tmp_path / "run").config) == dataclasses.asdict(run.config)
