@@ -83,6 +83,7 @@ ORDER = [
     "datasets.minari_storage",
     "datasets.mdp_dataset",
     "datasets.archives",
+    "datasets.unfinished",
     "datasets",
     "statistics",
     "grouping",

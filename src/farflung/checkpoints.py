@@ -172,7 +172,8 @@ class Keeper:
         return bool(_checkpoints(self.folder))
 
     def discard(self) -> None:
-        """What is finished needs it no more."""
+        """What is finished needs it no more; it ends with its config, should the rest survive."""
+        (self.folder / _CONFIG).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

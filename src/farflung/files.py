@@ -55,7 +55,8 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
             if not force:
                 described = "that cannot be read" if not isinstance(found, dict) else _differences(found, wanted)
                 raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
-            shutil.rmtree(path)
+            with locked(path):
+                shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
     except OSError as error:
@@ -171,7 +172,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
-    """Nobody else works in the folder meanwhile: who tries is told so. The lock of a process that dies is gone with it.
+    """No other process works in the folder meanwhile: who tries is told so. The lock of one that dies is gone with it.
 
     Args:
         what: as which it is known to whoever is told, if not by its own name.

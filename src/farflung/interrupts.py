@@ -28,6 +28,12 @@ def asked() -> int | None:
     return _asked[0] if _asked else None
 
 
+def check() -> None:
+    """Raises `Stopped` if somebody has asked for an end."""
+    if asked() is not None:
+        raise Stopped
+
+
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
     """Lets one find out with `asked` about Ctrl-C and SIGTERM, which end nothing; the second of them ends the process at once.

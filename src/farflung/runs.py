@@ -114,8 +114,8 @@ def typical_seed(run: Run) -> int:
 def check_destination(path: Path, force: bool) -> None:
     """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
     try:
-        if path.is_dir() and any(path.iterdir()):
-            is_unfinished = (path / UNFINISHED).is_dir()
+        is_unfinished = (path / UNFINISHED / _CONFIG).is_file()
+        if path.is_dir() and (is_unfinished or any(child.name != UNFINISHED for child in path.iterdir())):
             if not is_unfinished and not _is_run(path):
                 raise ValueError(f"{path} is not empty and holds no run: choose another directory")
             if is_unfinished and not force:
@@ -192,6 +192,11 @@ def load_run(path: str | Path, *, world: World | None = None) -> Run:
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a run that can be read: {error}") from None
     return Run(config, world, updates, metrics, team, summary, counted, paths)
+
+
+def fingerprint(path: str | Path) -> str:
+    """What tells a run on disk from any other: its header has the checksums of all its files."""
+    return _digest((Path(path) / _CONFIG).read_bytes())
 
 
 def header_of(config: Explore, farflung: str, **more: Any) -> str:

@@ -1,11 +1,13 @@
 """`farflung collect`."""
 
+import dataclasses
 import json
 import math
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from farflung.commands import terminal
-from farflung.commands.terminal import Output, progress_bar
+from farflung.commands.terminal import Output, one_line_warnings, progress_bar
 from farflung.config import Collect
 
 if TYPE_CHECKING:
@@ -45,13 +47,17 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         terminal.use_all_cores()
         from farflung.datasets import collect_parts  # JAX with it
         from farflung.datasets.episodes import in_pieces
+        from farflung.datasets.unfinished import kept, unfinished
         from farflung.files import to_json
-        from farflung.runs import load_run, typical_seed
+        from farflung.interrupts import Stopped, stoppable
+        from farflung.runs import fingerprint, load_run, typical_seed
 
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
         began = time.perf_counter()
-        parts = collect_parts(
+        write, name, path, staging = _writer(config, output)
+        played = partial(
+            collect_parts,
             trained,
             config.episodes,
             seed=seed,
@@ -60,10 +66,17 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
             goal_radius=config.goal_radius,
             random=config.random,
         )
-        write, name, path = _writer(config, output)
-        if config.format not in _SUFFIXES:
-            parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
-        with progress_bar(output.quiet) as show:
+        asked = {**dataclasses.asdict(config), "seed": seed, "fingerprint": fingerprint(config.run)}
+        about = {"farflung": version("farflung"), "command": "collect", **asked}
+        with (
+            stoppable(),
+            one_line_warnings(),
+            progress_bar(output.quiet) as show,
+            unfinished(staging, about) as folder,
+        ):
+            parts = kept(folder, lambda first: played(first_part=first))
+            if config.format not in _SUFFIXES:
+                parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
 
             def watched() -> Iterator["Dataset"]:
                 done = 0
@@ -74,9 +87,9 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
                 show(name, done, config.episodes, f"{done:,} episodes")
 
             try:
-                contents = write(watched())
+                contents = write(watched(), folder)
             except KeyboardInterrupt:
-                raise KeyboardInterrupt("nothing was written") from None
+                raise Stopped("what was played is kept, the same command goes on from there") from None
         seconds = time.perf_counter() - began
         summary = {
             "farflung": version("farflung"),
@@ -104,8 +117,13 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
     return run
 
 
-def _writer(config: Collect, output: CollectOutput) -> tuple[Callable[[Iterator["Dataset"]], "Contents"], str, Path]:
-    """A function that writes what comes, the dataset's name, and where it will lie; told before the work if it cannot."""
+def _writer(
+    config: Collect, output: CollectOutput
+) -> tuple[Callable[[Iterator["Dataset"], Path], "Contents"], str, Path, Path]:
+    """A function that writes what comes, the dataset's name, where it will lie, and a place for what is not complete yet.
+
+    It is told before the work if it cannot be written.
+    """
     from farflung.datasets import save_dataset, to_minari
     from farflung.datasets.archives import check_file
     from farflung.datasets.minari_storage import check_is_new, minari_path
@@ -116,11 +134,17 @@ def _writer(config: Collect, output: CollectOutput) -> tuple[Callable[[Iterator[
         check_file(path, output.force)
         if path.suffix != _SUFFIXES[config.format]:
             raise ValueError(f"a file of the format {config.format} ends with {_SUFFIXES[config.format]}, unlike {path}")
-        return lambda parts: save_dataset(parts, path, force=output.force), str(path), path
+        staging = path.parent / f".{path.name}-unfinished"
+        return lambda parts, folder: save_dataset(parts, path, force=output.force, staging=folder), str(path), path, staging
     name = config.dataset or f"farflung/{re.sub(r'[^-_a-zA-Z0-9]', '-', stem)}-v0"
     check_is_new(name, output.force)
     data_format = "arrow" if config.format == "minari-arrow" else "hdf5"
-    return lambda parts: to_minari(parts, name, data_format=data_format, force=output.force), name, minari_path(name)
+    staging = minari_path("any-v0").parent / f".{name.replace('/', '-')}-unfinished"
+
+    def write(parts: Iterator["Dataset"], folder: Path) -> "Contents":
+        return to_minari(parts, name, data_format=data_format, force=output.force, staging=folder)
+
+    return write, name, minari_path(name), staging
 
 
 def _environment(contents: "Contents") -> str | None:

@@ -21,22 +21,24 @@ def run_suite(
 ) -> int:
     """Does the work with its progress shown, has the page written, and prints the summary that this returns."""
     from farflung.files import to_json
+    from farflung.interrupts import Stopped, stoppable
 
     notes: list[str] = []
-    try:
-        with progress_bar(output.quiet) as show:
+    with stoppable():
+        try:
+            with progress_bar(output.quiet) as show:
 
-            def on_progress(status: "SuiteStatus") -> None:
-                show(title, status.steps, status.num_steps, status.what)
+                def on_progress(status: "SuiteStatus") -> None:
+                    show(title, status.steps, status.num_steps, status.what)
 
-            found = work(out, force=output.force, on_progress=on_progress, on_note=notes.append)
-            show(title, 1, 1, "figures and page")
-            summary = write(found)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"what is finished is kept in {out}: the same command goes on from there") from None
-    finally:
-        for note in notes:
-            print(f"farflung: {note}", file=sys.stderr)
+                found = work(out, force=output.force, on_progress=on_progress, on_note=notes.append)
+                show(title, 1, 1, "figures and page")
+                summary = write(found)
+        except KeyboardInterrupt:
+            raise Stopped(f"what is finished is kept in {out}: the same command goes on from there") from None
+        finally:
+            for note in notes:
+                print(f"farflung: {note}", file=sys.stderr)
     if output.json:
         print(to_json(summary))
     elif not output.quiet:

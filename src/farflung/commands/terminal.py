@@ -67,7 +67,8 @@ def rate(steps_per_second: float) -> str:
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Has loggers, simulators and worlds that fail tell so in one line on stderr, and all else they print go there too."""
+    """Has whatever fails tell so in one line on stderr, and all else that loggers and simulators print go there too."""
+    from farflung.checkpoints import CheckpointWarning
     from farflung.hosting.pool import SimulatorWarning
     from farflung.loggers import LoggerWarning
     from farflung.rollout import WorldWarning
@@ -78,7 +79,7 @@ def one_line_warnings() -> Iterator[None]:
         warnings.simplefilter("always", WorldWarning)
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if issubclass(category, LoggerWarning | SimulatorWarning | WorldWarning):
+            if issubclass(category, CheckpointWarning | LoggerWarning | SimulatorWarning | WorldWarning):
                 print(f"farflung: {message}", file=sys.stderr)
             else:
                 honest(message, category, *where, **more)

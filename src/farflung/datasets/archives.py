@@ -13,7 +13,7 @@ from farflung.checks import optional_package
 from farflung.datasets.episodes import Contents, Dataset
 from farflung.datasets.mdp_dataset import write_d3rlpy
 from farflung.datasets.sources import from_json, to_json
-from farflung.files import umask
+from farflung.files import sync, umask
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
@@ -23,17 +23,18 @@ Parts = Iterable[Dataset]
 Writer = Callable[[Parts, Path], Contents]
 
 
-def save_dataset(data: Dataset | Parts, path: str | Path, *, force: bool = False) -> Contents:
+def save_dataset(data: Dataset | Parts, path: str | Path, *, force: bool = False, staging: Path | None = None) -> Contents:
     """Writes a dataset, or the parts of one as they come, in the format that the file's name asks for.
 
     Args:
         path: ends with `.npz`, `.parquet`, or `.h5` for d3rlpy.
         force: replace a file that is already there.
+        staging: a folder on the same disk to write in until the file is complete; by default a new one beside it.
     """
     path = Path(path)
     check_file(path, force)
     write = _WRITERS[path.suffix]
-    with _appearing(path) as new:
+    with _appearing(path, staging) as new:
         return write([data] if isinstance(data, Dataset) else data, new)
 
 
@@ -189,14 +190,15 @@ _WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, "
 
 
 @contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
+def _appearing(path: Path, staging: Path | None) -> Iterator[Path]:
     """A file to write that appears under its name only when it is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        with tempfile.TemporaryDirectory(dir=staging or path.parent, prefix=f".{path.name}-") as folder:
             new = Path(folder, path.name)
             yield new
             new.chmod(0o666 & ~umask())
+            sync(new)
             new.replace(path)
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None

@@ -68,8 +68,13 @@ def collect_parts(
     goal: Place = (),
     goal_radius: float | None = None,
     random: bool = False,
+    first_part: int = 0,
 ) -> Iterator[Dataset]:
-    """What `collect` returns in parts of bounded size, each played while the one before is used."""
+    """What `collect` returns in parts of bounded size, each played while the one before is used.
+
+    Args:
+        first_part: with which to begin; a part is the same whether those before it are played or not.
+    """
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
     team = random_team(world) if random else run.team_of(seed)
@@ -78,12 +83,12 @@ def collect_parts(
         raise ValueError("a goal's radius needs a goal")
     if isinstance(world, HostedWorld):
         (random_seed,) = whole_seeds([random_seed])
-        parts = play_hosted(world, team, episodes, random_seed, metadata)
+        parts = play_hosted(world, team, episodes, random_seed, metadata, first_part)
     elif isinstance(world, VectorWorld):
         (random_seed,) = whole_seeds([random_seed])
-        parts = play_vectors(world, team, episodes, random_seed, metadata)
+        parts = play_vectors(world, team, episodes, random_seed, metadata, first_part)
     else:
-        parts = play_parts(world, team, episodes, random_seed, source_of(run, metadata))
+        parts = play_parts(world, team, episodes, random_seed, source_of(run, metadata), first_part)
     return (_relabelled(part, goal, goal_radius) for part in parts) if goal else parts
 
 
@@ -115,7 +120,7 @@ def _players(config: Explore) -> str:
 
 
 def play_parts(
-    world: TabularMDP | ContinuousWorld, team: Any, episodes: int, random_seed: int, source: Source
+    world: TabularMDP | ContinuousWorld, team: Any, episodes: int, random_seed: int, source: Source, first_part: int = 0
 ) -> Iterator[Dataset]:
     """Episodes of any team in a world, in parts of bounded size.
 
@@ -128,12 +133,13 @@ def play_parts(
     at_once = _VECTOR_TRANSITIONS_PER_PART if is_continuous else _TRANSITIONS_PER_PART
     num_rounds = max(1, at_once // (num_agents * world.horizon))
     num_parts = -(-left // (num_rounds * num_agents))
+    left -= first_part * num_rounds * num_agents
     devices = jax.local_devices()
     copies = [jax.device_put((jr.key(random_seed), team, world), device) for device in devices[:num_parts]]
     finish: Any = _vectors_as_dataset if is_continuous else _as_dataset
 
     playing: deque[Trajectories] = deque()
-    for part in count():
+    for part in count(first_part):
         while len(playing) < len(copies) and part + len(playing) < num_parts:
             number = part + len(playing)
             playing.append(_play(*copies[number % len(copies)], number, num_rounds))

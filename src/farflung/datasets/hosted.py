@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -26,18 +27,22 @@ _TRANSITIONS_PER_PART = 2**16
 
 
 def play_hosted(
-    world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed: int, metadata: Mapping[str, Any]
+    world: HostedWorld,
+    team: TabularSoftmax,
+    episodes: int,
+    random_seed: int,
+    metadata: Mapping[str, Any],
+    first_part: int = 0,
 ) -> Iterator[Dataset]:
     """Episodes in parts; all at the end if new states may be met, since then only it is known how many there are."""
     world = world.made().as_it_is()  # states that are met here are not the run's
-    played = _played(world, team, episodes, random_seed)
-    if not world.index.is_complete:
-        played = iter(list(played))
+    if world.index.is_complete:
+        played = _played(world, team, episodes, random_seed, first_part)
+    else:  # the numbers of states depend on all parts
+        played = itertools.islice(list(_played(world, team, episodes, random_seed)), first_part, None)
     source, first_observation = _source(world, metadata)
-    first, num_agents = 0, team.num_agents
     for part in played:
-        agents = (first + np.arange(len(part.states), dtype=np.int32)) % num_agents
-        first += len(agents)
+        agents = np.arange(len(part.states), dtype=np.int32) % team.num_agents  # each part begins with the first
         is_seen, is_step = part.states != OVER, part.states[:, 1:] != OVER
         actions = np.asarray(world.actions)[part.actions] if "features" not in source.metadata else part.actions
         yield Dataset(
@@ -52,7 +57,9 @@ def play_hosted(
         )
 
 
-def _played(world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed: int) -> Iterator[Episodes]:
+def _played(
+    world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed: int, first_part: int = 0
+) -> Iterator[Episodes]:
     probabilities = np.asarray(team.probabilities)
     if not team.is_time_dependent:
         probabilities = probabilities[:, None]
@@ -63,11 +70,19 @@ def _played(world: HostedWorld, team: TabularSoftmax, episodes: int, random_seed
     def player(agents: Int[np.ndarray, " episode"], noise: Float[np.ndarray, "episode time"]) -> Player:
         return world.player(thresholds, agents, noise)
 
-    return _in_parts(world, team.num_agents, episodes, random_seed, lambda generator, shape: generator.random(shape), player)
+    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "episode time"]:
+        return generator.random(shape)
+
+    return _in_parts(world, team.num_agents, episodes, random_seed, draw, player, first_part)
 
 
 def play_vectors(
-    world: VectorWorld, team: NeuralPolicy | UniformPolicy, episodes: int, random_seed: int, metadata: Mapping[str, Any]
+    world: VectorWorld,
+    team: NeuralPolicy | UniformPolicy,
+    episodes: int,
+    random_seed: int,
+    metadata: Mapping[str, Any],
+    first_part: int = 0,
 ) -> Iterator[Dataset]:
     """Episodes of networks in a world of vectors, in parts."""
     world = world.made()
@@ -80,7 +95,7 @@ def play_vectors(
     def player(agents: Int[np.ndarray, " episode"], noise: Float[np.ndarray, "episode time uniform"]) -> Player:
         return NetworkPlayer(world, of_one_seed, np.zeros(len(agents), np.int64), agents, noise)
 
-    for part in _in_parts(world, team.num_agents, episodes, random_seed, draw, player):
+    for part in _in_parts(world, team.num_agents, episodes, random_seed, draw, player, first_part):
         is_step = np.isfinite(part.states[:, 1:]).all(axis=-1)
         yield vector_episodes(
             part.states,
@@ -100,6 +115,7 @@ def _in_parts(
     random_seed: int,
     draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
     player: Callable[[Int[np.ndarray, " episode"], np.ndarray], Player],
+    first_part: int,
 ) -> Iterator[Episodes]:
     """Episodes in parts of bounded size, each of which begins with the first agent.
 
@@ -110,7 +126,7 @@ def _in_parts(
     left = whole_number("episodes", episodes)
     per_part = max(1, _TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     with world.open(num_agents, min(left, per_part)) as pool:
-        for part in range(-(-left // per_part)):
+        for part in range(first_part, -(-left // per_part)):
             generator = np.random.default_rng([random_seed, part])
             noise = draw(generator, (per_part, world.horizon))
             seeds = generator.integers(2**31 - 1, size=per_part)

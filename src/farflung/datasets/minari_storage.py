@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import json
-import shutil
+import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
@@ -15,27 +15,36 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from farflung import interrupts
 from farflung.checks import optional_package
 from farflung.config import check_dataset_id
 from farflung.datasets.episodes import Contents, Dataset, Source, joined
 from farflung.datasets.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.environments import Bounds, ContinuousWorld
+from farflung.files import sync
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
+_ROOT = "MINARI_DATASETS_PATH"
 _EPISODES_AT_ONCE = 1000
 
 
 def to_minari(
-    data: Dataset | Iterable[Dataset], dataset_id: str, *, data_format: str = "hdf5", force: bool = False
+    data: Dataset | Iterable[Dataset],
+    dataset_id: str,
+    *,
+    data_format: str = "hdf5",
+    force: bool = False,
+    staging: Path | None = None,
 ) -> Contents:
     """Writes a dataset, or the parts of one as they come, so that `minari.load_dataset(dataset_id)` finds it.
 
     Args:
         data_format: `hdf5`, the fastest to write, `arrow`, a tenth of the size, or `parquet`.
         force: replace a dataset that is already there.
+        staging: a folder on the same disk to write in until the dataset is complete; by default a new one among the datasets.
     """
-    with _replaced(dataset_id, force):
+    with _appearing(dataset_id, force, staging):
         contents = Contents()
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
@@ -93,24 +102,36 @@ def check_is_new(dataset_id: str, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _replaced(dataset_id: str, force: bool) -> Iterator[None]:
-    """Puts a dataset of the same id aside while a new one is written, and puts it back if nothing comes of that."""
+def _appearing(dataset_id: str, force: bool, staging: Path | None) -> Iterator[None]:
+    """Has Minari write a dataset elsewhere, so that it appears, or takes the place of the old one, only when it is complete."""
     check_is_new(dataset_id, force)
     path = minari_path(dataset_id)
     try:
-        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=minari_path("any-v0").parent) as aside:
-            old = Path(aside, "old")
-            if path.exists():
-                path.rename(old)
-            try:
+        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or minari_path("any-v0").parent) as folder:
+            with _datasets_in(folder):
                 yield
-            except BaseException:
-                shutil.rmtree(path, ignore_errors=True)
-                if old.exists():
-                    old.rename(path)
-                raise
+                new = minari_path(dataset_id)
+            for file in new.rglob("*"):
+                sync(file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with interrupts.uninterrupted():
+                if path.exists():
+                    path.rename(Path(folder, "old"))
+                new.rename(path)
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _datasets_in(folder: str) -> Iterator[None]:
+    before = os.environ.get(_ROOT)
+    os.environ[_ROOT] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop(_ROOT)
+        if before is not None:
+            os.environ[_ROOT] = before
 
 
 def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:

@@ -13,13 +13,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
+from farflung import interrupts
 from farflung.algorithms import PGPSE
 from farflung.ceilings import Ceiling, ceiling
 from farflung.config import CREDITS, PRESETS, Ablate, Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.gradients import gradient_variances
 from farflung.experiments.suite import SuiteStatus, compiling_threads, train_all
-from farflung.files import open_collection
+from farflung.files import locked, open_collection
 from farflung.policies import softmax_team
 from farflung.runs import Run, final_values
 
@@ -138,6 +139,11 @@ def ablate(
     out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
     sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
     open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
+    with locked(out):
+        return _ablate(config, out, tell, note)
+
+
+def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Ablation:
     worlds = {name: make_world(name) for name in config.worlds}
     settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
     runs: dict[tuple[Setting, str], Run] = {}
@@ -156,6 +162,7 @@ def ablate(
         tell_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
         ceilings[setting] = ceiling(world, setting.agents)
         for stage in STAGES:
+            interrupts.check()
             variances[setting, stage] = _variances(config, runs, world, setting, stage)
         jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
     return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)

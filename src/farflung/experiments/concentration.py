@@ -14,6 +14,7 @@ from farflung import theory
 from farflung.config import Concentration, Explore
 from farflung.environments import TabularMDP, make_world
 from farflung.experiments.trials import Status, begin, finish
+from farflung.interrupts import Stopped
 from farflung.runs import Run
 
 _MOST_SAMPLES = 10_000_000
@@ -77,7 +78,7 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         explore = replace(team, single=is_single)
         (run,) = finish(begin([explore], [world]), on_training)
         if run.summary["is_interrupted"]:
-            raise KeyboardInterrupt
+            raise Stopped
         trained[is_single] = as_distributions(_occupancies(run, world))
     return measure_concentration(config, trained[False], trained[True], tell)
 

@@ -145,7 +145,7 @@ def _train(
             highest = pool.submit(_ceiling, config, world)
             if live and on_progress is None and notebook.is_notebook():
                 followers.add(notebook.LiveCurve(highest))
-            trials = begin([config], [world], standing=checkpoint and checkpoint.standing)
+            trials = begin([config], [world], standing=None if checkpoint is None else checkpoint.standing)
             (run,) = finish(trials, on_progress, followers.log, keeper, checkpoint)
         baseline = _baseline(config, world)
         percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import jax.random as jr
 
+from farflung import interrupts
 from farflung.ceilings import Ceiling, ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.environments import make_world
 from farflung.experiments.claims import KINDS, Cell, Findings
 from farflung.experiments.collecting import Collected, collect, untrained_success
 from farflung.experiments.suite import SuiteStatus, compiling_threads, train_all
-from farflung.files import open_collection
+from farflung.files import locked, open_collection
 from farflung.offline import goals_of
 from farflung.runs import Run, final_values
 
@@ -49,6 +50,11 @@ def reproduce(
     out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
     open_collection(out, contents, force=force)
+    with locked(out):
+        return _reproduce(config, out, tell, note)
+
+
+def _reproduce(config: Reproduce, out: Path, tell: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Reproduction:
     worlds = {name: make_world(name) for name in config.worlds}
     cells = [Cell(world, agents, kind) for world in worlds for kind in KINDS[:2] for agents in config.agents]
     groups = [
@@ -80,6 +86,7 @@ def reproduce(
             by_chance = {name: float(rate.result()) for name, rate in chance.items()}
             findings = {}
             for schedule in config.schedules:
+                interrupts.check()
                 runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # in this order, whatever was trained when
                 parts = [collecting[schedule, name, kind] for name in worlds for kind in KINDS[:2]]
                 data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}

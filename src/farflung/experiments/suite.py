@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 
+from farflung import interrupts
 from farflung.config import Explore
 from farflung.environments import TabularMDP
 from farflung.experiments.trials import Status, Trials, algorithm_of, begin, finish, pause_every
@@ -76,6 +77,7 @@ def train_all(
             while compiling:
                 on_progress(SuiteStatus(done, num_steps, _name(list(next(iter(compiling.values())).values()))))
                 wait(compiling, return_when=FIRST_COMPLETED)
+                interrupts.check()
                 trials = next(each for each in compiling if each.done())
                 group = compiling.pop(trials)
                 configs = list(group.values())
@@ -83,7 +85,7 @@ def train_all(
                 tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
                 trained = finish(trials.result(), tell)
                 if trained[0].summary["is_interrupted"]:
-                    raise KeyboardInterrupt
+                    raise interrupts.Stopped
                 _wait_for(saving)
                 saving = [disk.submit(save_run, run, out / name, force=True) for name, run in zip(group, trained, strict=True)]
                 done += num_own
@@ -100,6 +102,9 @@ def _wait_for(saving: Sequence[Future[None]]) -> None:
 
 def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
     runs = {}
+    for folder in {(out / name).parent for name in wanted}:
+        for left in folder.glob(".*"):  # by a process that was killed while it wrote
+            discard_run(left)
     for name, config in wanted.items():
         if not (out / name).exists():
             continue

@@ -1,0 +1,71 @@
+import contextlib
+from itertools import islice
+
+import numpy as np
+import pytest
+from tests.datasets.teams import make_run
+
+from farflung import collect, load_dataset, save_dataset
+from farflung.checkpoints import CheckpointWarning
+from farflung.datasets.collecting import collect_parts
+from farflung.datasets.episodes import joined
+from farflung.datasets.unfinished import kept, unfinished
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr("farflung.datasets.collecting._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
+    return make_run("maze-stoc")
+
+
+def parts_of(run, first_part=0):
+    return collect_parts(run, 20, first_part=first_part)
+
+
+def equal(one, other, first=0):
+    """Whether one has the episodes of the other from the first on."""
+    for name in ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name)[first:], err_msg=name)
+
+
+def test_a_part_is_the_same_whether_those_before_it_are_played_or_not(run):
+    whole = collect(run, 20)
+    for first in range(4):
+        equal(joined(parts_of(run, first)), whole, 6 * first)
+
+
+def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
+    with unfinished(tmp_path / "parts", {"episodes": 20}) as folder:
+        played = []
+
+        def play(first):
+            played.append(first)
+            return parts_of(run, first)
+
+        assert len(list(islice(kept(folder, play), 2))) == 2
+        equal(joined(kept(folder, play)), collect(run, 20))
+        assert played == [0, 2]
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_damaged_part_is_named_and_played_again(run, tmp_path):
+    with unfinished(tmp_path / "parts", {}) as folder:
+        list(kept(folder, lambda first: parts_of(run, first)))
+        broken = folder / "part-000001.npz"
+        broken.write_bytes(broken.read_bytes()[:500])
+        parts = kept(folder, lambda first: parts_of(run, first))
+        with pytest.warns(CheckpointWarning, match=r"part-000001.npz is not a dataset that can be read.*it is played again"):
+            found = joined(parts)
+        equal(found, collect(run, 20))
+
+
+def test_parts_of_another_dataset_are_discarded(run, tmp_path):
+    with contextlib.suppress(RuntimeError), unfinished(tmp_path / "parts", {"seed": 1}) as folder:
+        save_dataset(collect(run, 3), folder / "part-000000.npz")
+        raise RuntimeError
+    with unfinished(tmp_path / "parts", {"seed": 1}) as folder:
+        assert len(load_dataset(folder / "part-000000.npz")) == 3
+        with pytest.raises(ValueError, match="is in use by process"), unfinished(folder, {"seed": 1}):
+            pass
+    with unfinished(tmp_path / "parts", {"seed": 2}) as folder:
+        assert not list(folder.glob("part*"))
