@@ -54,6 +54,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
 
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
+        trained.team_of(seed)  # raises ValueError if there is none
         began = time.perf_counter()
         write, name, path, staging = _writer(config, output)
         played = partial(

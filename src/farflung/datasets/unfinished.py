@@ -23,7 +23,12 @@ def unfinished(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
     """
     open_collection(folder, dict(about), force=True)
     with locked(folder):
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            if not _path(folder, 0).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder, ignore_errors=True)
 
 
