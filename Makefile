@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint bench docs clean
+.PHONY: run test lint bench soak docs clean
 
 run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
@@ -21,6 +21,10 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
 	@$(BIN)/python -m benchmarks.particles
+	@$(BIN)/python -m benchmarks.checkpoints
+
+soak: .venv/installed
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
