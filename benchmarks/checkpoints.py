@@ -89,7 +89,7 @@ def main(config: Checkpoints) -> None:
         print(json.dumps(asdict(found)))
         return
     print(
-        f"checkpoints: {found.checkpoints} in {found.training_seconds:.1f} s of training, {1000 * found.seconds_each:.1f} ms each: "
+        f"checkpoints: {found.checkpoints} in {found.training_seconds:.1f} s, {1000 * found.seconds_each:.1f} ms each: "
         f"{found.share_as_run:.2%} of the time, {found.share_by_default:.3%} with one every two minutes; "
         f"memory {found.megabytes_at_a_tenth:.0f} MB after a tenth, {found.megabytes_at_the_end:.0f} MB at the end"
     )
