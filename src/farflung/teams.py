@@ -35,6 +35,8 @@ def team_from_arrays(learnt: Mapping[str, np.ndarray], config: Explore, world: W
         return TabularSoftmax(jnp.asarray(learnt["logits"]), bool(learnt["is_time_dependent"]))
     assert isinstance(world, Outlook)
     expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, config.num_policies, networks_of(config))
+    if not any(name.startswith(f"{_LEAF}.common") for name in learnt):  # as saved before teams had anything in common
+        expected = eqx.tree_at(lambda team: team.common, expected, None, is_leaf=lambda part: part is None)
 
     def kept(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
         array = learnt[_LEAF + jax.tree_util.keystr(path)]

@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,14 +17,23 @@ STATES = np.array([[-0.5, 0.01], [0.3, -0.04]], np.float32)
 
 
 def by_hand(team, agent, state):
-    """The outputs of one agent's network, in NumPy."""
+    """The outputs of one agent's network, in NumPy; what all have in common is added to its own."""
     hidden = (state - np.array(team.center)) / np.array(team.scale)
     for layer in team.trunk:
         weight, bias = (
             np.asarray(part if team.has_shared_trunk else part[agent], float) for part in (layer.weight, layer.bias)
         )
         hidden = np.tanh(weight @ hidden + bias)
-    return np.asarray(team.head.weight[agent], float) @ hidden + np.asarray(team.head.bias[agent], float)
+    heads = [(team.head.weight[agent], team.head.bias[agent])]
+    if team.common is not None:
+        heads.append((team.common.head.weight, team.common.head.bias))
+    return sum(np.asarray(weight, float) @ hidden + np.asarray(bias, float) for weight, bias in heads)
+
+
+def with_own_heads(team):
+    """A team with a shared trunk whose agents are no longer alike."""
+    weights = jax.random.normal(jax.random.key(7), team.head.weight.shape)
+    return eqx.tree_at(lambda team: (team.head.weight, team.log_std), team, (weights, team.log_std.at[1].set(0.2)))
 
 
 def in_batch(rows):
@@ -34,16 +44,21 @@ def in_batch(rows):
 @pytest.mark.parametrize("networks", [Networks((8, 5)), Networks((8,), has_shared_trunk=True)])
 def test_a_gaussian_policy_has_the_density_of_its_network(networks):
     team = neural_team(jax.random.key(0), GAP, 2, networks, scale=1.0)
+    stds = [networks.std, networks.std]
+    if networks.has_shared_trunk:
+        team, stds = with_own_heads(team), [networks.std, networks.std * np.exp(0.2)]
     actions = np.array([[0.3, -1.2], [2.0, 0.1]], np.float32)
     found = log_probabilities(team, in_batch(STATES), in_batch(actions))
     for agent in range(2):
         means = [by_hand(team, agent, state) for state in STATES]
-        expected = stats.norm.logpdf(actions, means, networks.std).sum(axis=1)
+        expected = stats.norm.logpdf(actions, means, stds[agent]).sum(axis=1)
         np.testing.assert_allclose(found[0, agent, 0], expected, rtol=1e-5)
 
 
-def test_deviations_may_depend_on_the_state():
-    team = neural_team(jax.random.key(0), GAP, 2, Networks((8,), has_free_std=False, std=0.3), scale=1.0)
+@pytest.mark.parametrize("has_shared_trunk", [False, True])
+def test_deviations_may_depend_on_the_state(has_shared_trunk):
+    networks = Networks((8,), has_shared_trunk, has_free_std=False, std=0.3)
+    team = neural_team(jax.random.key(0), GAP, 2, networks, scale=1.0)
     action = np.array([0.3, -1.2], np.float32)
     mean, log_std = np.split(by_hand(team, 1, STATES[0]), 2)
     expected = stats.norm.logpdf(action, mean, np.exp(log_std)).sum()
@@ -105,8 +120,15 @@ def test_random_actions_are_uniform_between_their_bounds():
     assert chosen.tolist() == [1, 2, 3]
 
 
-def test_the_gradient_of_a_shared_trunk_is_the_sum_of_what_the_agents_want():
+def test_agents_with_a_shared_trunk_start_alike():
     team = neural_team(jax.random.key(0), GAP, 2, Networks((6,), has_shared_trunk=True), scale=1.0)
+    one, other = log_probabilities(team, in_batch(STATES), in_batch(STATES))[0]
+    np.testing.assert_array_equal(one, other)
+    assert len(np.unique(one)) == 2  # yet they act differently in different states
+
+
+def test_the_gradient_of_what_agents_share_is_the_sum_of_what_they_want():
+    team = with_own_heads(neural_team(jax.random.key(0), GAP, 2, Networks((6,), has_shared_trunk=True), scale=1.0))
     states = jax.random.normal(jax.random.key(1), (3, 2, 2, 4, 2)) * 0.3
     actions, weights = jax.random.normal(jax.random.key(2), (2, 3, 2, 2, 4, 2)) + 0.1
     weights = weights[..., 0]
@@ -117,6 +139,8 @@ def test_the_gradient_of_a_shared_trunk_is_the_sum_of_what_the_agents_want():
     jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, atol=1e-4), together, total)
     assert jnp.all(apart[0].head.weight[1] == 0)
     assert together.trunk[0].weight.shape == (6, 2)
+    np.testing.assert_allclose(together.common.head.weight, together.head.weight.sum(axis=0), atol=1e-4)
+    np.testing.assert_allclose(together.common.log_std, together.log_std.sum(axis=0), atol=1e-4)
 
 
 def test_states_after_the_end_have_no_part_in_the_gradient():

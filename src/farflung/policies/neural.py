@@ -37,12 +37,19 @@ class Outlook(Protocol):
     def entropy(self) -> Entropy: ...
 
 
+class OutputLayer(NamedTuple):
+    """The last layer of a network, and the logarithms of standard deviations that are the same in all states."""
+
+    head: eqx.nn.Linear
+    log_std: Float[Array, "*agent action"] | None
+
+
 class NeuralPolicy(eqx.Module):
     """A multilayer perceptron that sees an observation and draws an action: one of a few, or a vector.
 
     A vector is kept as it was drawn from a Gaussian, before it is squashed into its bounds: the density of that is simple, and
-    its ratios and scores are the same. Of a team, the leaves have a leading axis for the agents, except for those of a trunk
-    that all share.
+    its ratios and scores are the same. Of a team, the leaves have a leading axis for the agents, except for what all share:
+    a trunk, and what they have in common on top of it.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
@@ -53,6 +60,8 @@ class NeuralPolicy(eqx.Module):
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
+    common: OutputLayer | None = None
+    """What all agents with a shared trunk add to their own: it learns from what all of them do."""
 
     @property
     def num_agents(self) -> int:
@@ -70,7 +79,8 @@ class NeuralPolicy(eqx.Module):
         axes = jax.tree.map(lambda _: 0, self)
         if not self.has_shared_trunk:
             return axes
-        return eqx.tree_at(lambda team: team.trunk, axes, jax.tree.map(lambda _: None, self.trunk))
+        shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
+        return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
 
     def sampler(self) -> Callable[[Array, Array, Array], Array]:
         """A function of noise, time and observation that draws an action."""
@@ -141,14 +151,16 @@ class NeuralPolicy(eqx.Module):
         with jax.default_matmul_precision("highest"):  # what a GPU would else round to 10 bits is not reproducible
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
-            return _linear(self.head, hidden)
+            own = _linear(self.head, hidden)
+            return own if self.common is None else own + _linear(self.common.head, hidden)
 
     def _gaussian(self, outputs: Float[Array, "*batch output"]) -> tuple[Float[Array, "*batch a"], Float[Array, "*batch a"]]:
         """Means and the logarithms of standard deviations."""
         if self.log_std is None:
             mean, log_std = jnp.split(outputs, 2, axis=-1)
         else:
-            mean, log_std = outputs, jnp.broadcast_to(_last(self.log_std, outputs.ndim), outputs.shape)
+            own = self.log_std if self.common is None or self.common.log_std is None else self.log_std + self.common.log_std
+            mean, log_std = outputs, jnp.broadcast_to(_last(own, outputs.ndim), outputs.shape)
         # With the gradient of what is clipped: else a deviation that has left its range would never come back.
         return mean, log_std + jax.lax.stop_gradient(jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD) - log_std)
 
@@ -243,7 +255,7 @@ def neural_team(
     *,
     scale: Float[ArrayLike, ""] = 0.01,
 ) -> NeuralPolicy:
-    """A team of networks with random weights.
+    """A team of networks with random weights; with a shared trunk all agents start alike, and what they do tells them apart.
 
     Args:
         scale: a factor on the first weights of the heads: near zero, an agent acts alike in all states at first.
@@ -258,19 +270,27 @@ def neural_team(
         keys = jr.split(key, len(networks.hidden))
         return tuple(eqx.nn.Linear(a, b, key=each) for a, b, each in zip(sizes[:-1], sizes[1:], keys, strict=True))
 
-    def head(key: PRNGKeyArray) -> eqx.nn.Linear:
+    def output_layer(key: PRNGKeyArray) -> OutputLayer:
         layer = eqx.nn.Linear(sizes[-1], num_outputs, key=key)
         bias = jnp.zeros(num_outputs)
         if isinstance(actions, Bounds) and not networks.has_free_std:
             bias = bias.at[actions.size :].set(log_std)
-        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
+        head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
+        return OutputLayer(head, jnp.full(num_outputs, log_std, jnp.float32) if has_log_std else None)
 
+    if networks.has_shared_trunk:
+        first, common = trunk(trunk_key), output_layer(head_key)
+        own = jax.tree.map(lambda leaf: jnp.zeros((num_agents, *leaf.shape), leaf.dtype), common)
+    else:
+        first, common = eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)), None
+        own = eqx.filter_vmap(output_layer)(jr.split(head_key, num_agents))
     return NeuralPolicy(
-        trunk=trunk(trunk_key) if networks.has_shared_trunk else eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)),
-        head=eqx.filter_vmap(head)(jr.split(head_key, num_agents)),
-        log_std=jnp.full((num_agents, num_outputs), log_std, jnp.float32) if has_log_std else None,
+        trunk=first,
+        head=own.head,
+        log_std=own.log_std,
         actions=actions,
         center=world.observation_center,
         scale=world.observation_scale,
         has_shared_trunk=networks.has_shared_trunk,
+        common=common,
     )
