@@ -58,6 +58,14 @@ def test_the_gaps_steps_are_those_of_the_facts():
     assert world.horizon == 64
 
 
+def test_a_step_over_the_border_of_mepols_world_is_not_taken():
+    world = make_continuous("mepol-grid")
+    step = jax.jit(lambda state, action: world.step(NONE, jnp.array(state), jnp.array(action)))
+    np.testing.assert_array_equal(step([5.9, 4.0], [1.0, 0.0]), np.array([5.9, 4.0], np.float32))
+    np.testing.assert_array_equal(step([-3.0, -5.9], [0.5, -0.6]), np.array([-3.0, -5.9], np.float32))
+    np.testing.assert_allclose(step([5.9, 4.0], [0.4, 1.0]), [5.98, 4.2], rtol=1e-6)
+
+
 def test_starts_are_uniform_over_regions_and_within_each():
     noise = jax.random.uniform(jax.random.key(1), (20_000, 3))
     mepol = make_continuous("mepol-grid")

@@ -26,7 +26,13 @@ _MEPOL = (
     (-1.25, 1.25, 3.5, 6),
     (-6, -3.5, -1.25, 1.25),
     (3.5, 6, -1.25, 1.25),
+    # In MEPOL's code a step over the border is not taken at all, as if it led into a wall.
+    (-6, -6, -6, 6),
+    (6, 6, -6, 6),
+    (-6, 6, -6, -6),
+    (-6, 6, 6, 6),
 )
+_BEFORE_THE_BORDER = -5.999
 _WORLDS: dict[str, Callable[..., ContinuousWorld]] = {
     "point-empty": functools.partial(point_maze, starts=[(0, 0)], step_size=0.08, horizon=64),
     "point-gap": functools.partial(point_maze, _GAP, starts=[(-0.5, 0)], step_size=0.08, horizon=64),
@@ -36,7 +42,7 @@ _WORLDS: dict[str, Callable[..., ContinuousWorld]] = {
     "mepol-grid": functools.partial(
         point_maze,
         _MEPOL,
-        starts=[(-6, -4, -6, -4)],
+        starts=[(_BEFORE_THE_BORDER, -4, _BEFORE_THE_BORDER, -4)],
         step_size=0.2,
         horizon=1200,
         low=(-6, -6),
