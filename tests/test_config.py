@@ -3,7 +3,7 @@ import pytest
 
 from farflung import Explore, Reproduce, credit
 from farflung.checks import whole_number, whole_seeds
-from farflung.config import CREDITS
+from farflung.config import CREDITS, OfflineLearning
 
 
 def test_the_names_that_are_listed_without_jax_are_those_that_exist():
@@ -85,3 +85,20 @@ def test_bad_settings_are_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as error:
         Explore("maze-det", **settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("settings", [{"hidden": (8,)}, {"std": "state"}, {"init_std": 0.3}])
+def test_what_is_said_about_networks_is_refused_where_policies_are_tables(settings):
+    (name,) = settings
+    with pytest.raises(ValueError, match=f"{name} is for networks: maze-det has finitely many states"):
+        Explore("maze-det", **settings).with_tables()
+    assert getattr(Explore("point-gap", **settings), name) == settings[name]
+
+
+@pytest.mark.parametrize("settings", [{"goals": 4}, {"goal_radius": 0.5}])
+def test_goals_in_a_maze_are_refused_where_each_state_is_one(settings):
+    (name,) = settings
+    config = OfflineLearning("maze-v0", **settings)
+    with pytest.raises(ValueError, match=f"{name} is for mazes"):
+        config.settled(has_vectors=False)
+    assert getattr(config.settled(has_vectors=True), name) == settings[name]

@@ -3,10 +3,12 @@ import re
 from html.parser import HTMLParser
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from tests.made_runs import made_continuous_run
 
 import farflung
+from farflung.figures.live import live
 from farflung.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, vectors_html, world_html
 
 
@@ -139,3 +141,10 @@ def test_a_notebook_shows_a_live_curve_and_rich_objects(tmp_path, monkeypatch):
     assert "agent no. 2" in team[0].data["text/html"]
     assert silent[0].data["text/plain"] == "60"
     assert "text/html" not in shapes[0].data
+
+
+def test_a_live_curve_says_over_what_the_entropy_is():
+    updates, entropies = np.array([1, 50]), np.array([[0.2, 0.6], [0.3, 0.5]])
+    (axis,) = live(updates, entropies, 100, None, "cell entropy / log(cells)").get_axes()
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("policy updates", "cell entropy / log(cells)")
+    np.testing.assert_allclose(axis.lines[0].get_ydata(), [0.25, 0.55])

@@ -100,7 +100,8 @@ class LiveCurve:
         num_seeds = len(self._config.seeds)
         ceiling = self._ceiling.result() if self._ceiling.done() else None
         entropies = np.reshape(self._entropies, (-1, num_seeds)).T
-        figure = live(np.array(self._updates[::num_seeds]), entropies, self._config.updates, ceiling)
+        label = "cell entropy / log(cells)" if self._config.is_neural else "state entropy / log(states)"
+        figure = live(np.array(self._updates[::num_seeds]), entropies, self._config.updates, ceiling, label)
         self._handle.update(Image(_png(figure), format="png", width=_width(figure)))
 
 

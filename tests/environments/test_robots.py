@@ -77,6 +77,14 @@ def test_a_robot_is_seen_in_the_ranges_of_its_grid_and_joints(hopper):
     np.testing.assert_allclose(hopper.observation_scale, (2, 2, math.radians(45), 1, 1, 1))
 
 
+@pytest.mark.parametrize(
+    ("heights", "middle", "half"), [((0.2, math.inf), 1.2, 1), ((-math.inf, 3.0), 2, 1), ((0.2, 0.8), 0.5, 0.3)]
+)
+def test_a_height_with_one_bound_is_seen_from_there(hopper_file, heights, middle, half):
+    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy_heights=heights)
+    assert (world.observation_center[2], world.observation_scale[2]) == pytest.approx((middle, half))
+
+
 def test_the_ant_starts_as_gymnasiums_does(the_ant):
     environment = gymnasium.make("Ant-v5").unwrapped
     environment.reset(seed=0)

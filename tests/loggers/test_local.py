@@ -74,6 +74,19 @@ def test_event_files_hold_hyperparameters_and_final_values(logged):
     assert found[-1].summary.value[0].tag == "_hparams_/session_end_info"
 
 
+def test_only_what_was_measured_is_announced(logged):
+    run, _, directory = logged
+    (announced,) = [
+        HParamsPluginData.FromString(value.metadata.plugin_data.content).experiment.metric_infos
+        for event in events(directory / "seed-3")
+        for value in event.summary.value
+        if value.tag == "_hparams_/experiment"
+    ]
+    expected = {*run.metrics.columns, "percent_of_ceiling"}
+    assert {info.name.tag for info in announced} == {f"final/{name}" for name in expected}
+    assert "particle_entropy" not in expected
+
+
 def test_the_csv_file_holds_exactly_what_the_run_does(logged):
     run, _, directory = logged
     table = np.genfromtxt(directory / "metrics.csv", delimiter=",", names=True)

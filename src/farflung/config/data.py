@@ -52,7 +52,7 @@ class Collect:
 
 _LEARNING: dict[bool, dict[str, Any]] = {
     False: {"batches": 100, "batch_size": 20, "learning_rate": 0.1},
-    True: {"batches": 2000, "batch_size": 64, "learning_rate": 0.003},
+    True: {"batches": 2000, "batch_size": 64, "learning_rate": 0.003, "goals": 36},
 }
 """What `offline` learns with if nothing else is asked for: tables, as in the paper, and networks, where states are vectors."""
 
@@ -79,7 +79,7 @@ class OfflineLearning:
     """Episodes in which the greedy policy tries to reach its goal."""
     max_steps: int = 200
     """Actions in such an episode."""
-    goals: int = 36
+    goals: Annotated[Settled[int], default_is("36")] = LATER
     """In a maze: about how many goals there are, in the middle of equal cells."""
     goal_radius: Annotated[float | None, default_is("half the size of such a cell", "FLOAT")] = None
     """In a maze: how near to come to a goal."""
@@ -98,6 +98,10 @@ class OfflineLearning:
 
     def settled(self, *, has_vectors: bool) -> "OfflineLearning":
         """The same, with what was left open put in its place."""
+        if not has_vectors:
+            for name in ("goals", "goal_radius"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is for mazes: the dataset has finitely many states, of which each is a goal")
         left_open = {name: value for name, value in _LEARNING[has_vectors].items() if getattr(self, name) is None}
         return replace(self, **left_open)
 

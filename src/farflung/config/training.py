@@ -35,6 +35,7 @@ from farflung.config.options import (
 from farflung.config.worlds import is_map_file
 
 _BONUS_LEFT = 5.0
+_OF_NETWORKS = ("hidden", "std", "init_std")
 _LEAST_STD, _MOST_STD = 0.01, 7.0
 
 
@@ -180,6 +181,17 @@ class Explore:
             raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
         left_open: dict[str, Any] = dict.fromkeys(self._unsaid)
         return replace(self, **(left_open | {"policy": "neural"}))
+
+    def with_tables(self) -> "Explore":
+        """The same for a world that turned out to have finitely many states, where nothing is to be said about networks."""
+        if self.is_neural:
+            raise ValueError(f"{self.world} has finitely many states: its policies are tables, not networks")
+        for field in fields(self):
+            if field.name in _OF_NETWORKS and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"{field.name} is for networks: {self.world} has finitely many states, its policies are tables"
+                )
+        return self
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:

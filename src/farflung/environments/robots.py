@@ -236,8 +236,9 @@ def _position_ranges(
     ranges = np.tile([-1.0, 1.0], (model.nq, 1))
     is_limited = model.jnt_limited.astype(bool)
     ranges[model.jnt_qposadr[is_limited]] = model.jnt_range[is_limited]
-    if np.isfinite(healthy_heights).all():
-        ranges[2] = healthy_heights
+    low, high = healthy_heights
+    if math.isfinite(low) or math.isfinite(high):
+        ranges[2] = (low if math.isfinite(low) else high - 2, high if math.isfinite(high) else low + 2)
     for feature, *bounds in zip(projection.features, projection.low, projection.high, strict=True):
         if feature < model.nq:
             ranges[feature] = bounds

@@ -84,8 +84,8 @@ def explore(
     if isinstance(environment, OfVectors):
         config = config.with_networks()
         check_particles(config, environment.projection, environment.horizon)
-    elif config.is_neural:
-        raise ValueError(f"{config.world} has finitely many states: its policies are tables, not networks")
+    else:
+        config = config.with_tables()
     if out is None:
         return _train(config, environment, None, on_progress, loggers, live=live)
     out = Path(out)

@@ -2,14 +2,13 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from farflung.config import Explore
 from farflung.files import to_csv, to_json
 from farflung.loggers.logger import Finals, Record, final, hyperparameters
-from farflung.metrics import Metrics
 
 
 class TensorBoard:
@@ -27,25 +26,31 @@ class TensorBoard:
     def start(self, config: Explore) -> None:
         # Its SummaryWriter would write from a thread: if that dies of a full disk, the training waits for it forever.
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.summary import hparams
 
-        measured = [name for name in Metrics._fields if config.is_neural or name != "particle_entropy"]
-        names = [f"final/{name}" for name in (*measured, "percent_of_ceiling")]
+        self._config = config
         for seed in config.seeds:
             folder = self._directory / f"seed-{seed}"
             folder.mkdir(parents=True)
             self._writers[seed] = EventsWriter(str(folder / "events"))
-            experiment, session, self._end = hparams(hyperparameters(config, seed), dict.fromkeys(names))
-            self._write(seed, experiment, 0)
-            self._write(seed, session, 0)
-        self._flush()
 
     def log(self, records: Sequence[Record]) -> None:
+        if self._end is None:
+            self._announce(records[0].metrics)
         for record in records:
             values = {f"team/{name}": value for name, value in record.metrics.items()}
             self._write(record.seed, _scalars(values | {"update": record.update}), record.steps)
             self._last_step = record.steps
         self._flush()
+
+    def _announce(self, measured: Iterable[str]) -> None:
+        """Names the hyperparameters and the final values: which there will be, the first records say."""
+        from tensorboardX.summary import hparams
+
+        names = [f"final/{name}" for name in (*measured, "percent_of_ceiling")]
+        for seed in self._writers:
+            experiment, session, self._end = hparams(hyperparameters(self._config, seed), dict.fromkeys(names))
+            self._write(seed, experiment, 0)
+            self._write(seed, session, 0)
 
     def close(self, finals: Finals) -> None:
         for seed, values in finals.items():
