@@ -150,9 +150,10 @@ def _world(config: Explore, hosting: Hosting, features: Features) -> dict[str, A
 def _continuous(config: Explore, hosting: Hosting, chosen: dict[str, Any]) -> "ContinuousWorld":
     from farflung.environments import make_continuous
 
-    if hosting != Hosting() or not chosen.keys() <= {"bins", "neighbours"}:
+    if dataclasses.replace(hosting, make=None) != Hosting() or not chosen.keys() <= {"bins", "neighbours"}:
         raise ValueError(f"of {config.world} only bins, neighbours and the horizon can be chosen: the rest is its own")
-    return make_continuous(config.world, horizon=config.horizon, **chosen)
+    given = _given(hosting.make or (), {"name", "horizon", "bins", "neighbours"})
+    return make_continuous(json.dumps({"name": config.world, **given}), horizon=config.horizon, **chosen)
 
 
 def _given(pairs: Sequence[str], taken: Collection[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ class Hosting:
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
     """Attributes of the environment that are its state, such as MiniGrid's agent_pos and agent_dir."""
     make: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
-    """Options for the environment itself, as gymnasium.make takes them; a value is JSON, else text."""
+    """Options for the environment itself, as gymnasium.make takes them, or of ant; a value is JSON, else text."""
     copies: int = 64
     """Copies of the environment that are stepped together."""
     workers: int = 0

@@ -122,9 +122,16 @@ def _positive(value: Any) -> float:
     return float(value)
 
 
+def _claim(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"ends_when_unhealthy is true or false, not {value!r}")
+    return value
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "horizon": functools.partial(whole_number, "horizon"),
     "neighbours": whole_neighbours,
     "bins": whole_bins,
     "step_size": _positive,
+    "ends_when_unhealthy": _claim,
 }
