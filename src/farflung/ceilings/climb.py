@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.optimize import brentq
 
 from farflung.ceilings.flows import Flows
 
@@ -129,12 +130,9 @@ def climb(
 
 
 def _towards(objective: Objective, visits: Visits, target: Visits, width: float) -> Visits:
-    """The highest point on the way from one to the other, by bisection of the slope."""
-    direction, low, high = target - visits, 0.0, 1.0
-    for _ in range(25):
-        middle = (low + high) / 2
-        if objective.prices(visits + middle * direction, width) @ direction > 0:
-            low = middle
-        else:
-            high = middle
-    return visits + low * direction
+    """The highest point on the way from one to the other, where the slope changes its sign."""
+    direction = target - visits
+    slope = lambda share: objective.prices(visits + share * direction, width) @ direction  # noqa: E731
+    if slope(1.0) >= 0:
+        return target
+    return visits + brentq(slope, 0.0, 1.0, xtol=1e-8) * direction if slope(0.0) > 0 else visits
