@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import jax
 import jax.random as jr
 import numpy as np
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
@@ -27,7 +26,6 @@ _SLOWEST = 4
 """Pictures per second, however few steps there are."""
 _SPREAD = 0.22
 """How far agents in one cell of a map are drawn from its middle, so that each is seen."""
-_play = jax.jit(play, static_argnums=(3, 4))
 
 
 def film(
@@ -96,7 +94,7 @@ def episode_of(run: Run, element: int = 0) -> Episode:
     if run.table.positions is None:
         raise ValueError(f"the states of {run.config.world} lie on no map: there is nothing to film")
     team = run.team_of(typical_seed(run))
-    states = np.asarray(_play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
+    states = np.asarray(play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0

@@ -126,15 +126,12 @@ def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
     return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
 
 
-_exact_occupancy = jax.jit(TabularMDP.occupancy)
-
-
 def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent state"]:
     """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
     num_agents = team.num_agents
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
         # One agent at a time: teams of every size share the compilation.
-        return jnp.stack([_exact_occupancy(world, policy) for policy in team.probabilities])
+        return jnp.stack([world.occupancy(policy) for policy in team.probabilities])
     num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
-    states = jax.jit(play, static_argnums=(3, 4))(jr.key(0), team, world, 1, num_trajectories).states[0]
+    states = play(jr.key(0), team, world, 1, num_trajectories).states[0]
     return jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size

@@ -1,6 +1,7 @@
 """The one place where policies meet environments."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +66,7 @@ def acted_in(trajectories: Trajectories) -> Array:
     return jnp.where(has_acted[..., None], states[:, :, :, :-1], jnp.nan)
 
 
+@partial(jax.jit, static_argnames=("batch_size", "num_trajectories"))
 def play(
     key: PRNGKeyArray,
     team: Team | UniformPolicy,

@@ -99,6 +99,7 @@ class TabularMDP(Environment):
         where = lambda world: (world.successors, world.cumulative_probability, world.rewards)  # noqa: E731
         return eqx.tree_at(where, self, tuple(widen(table) for table in tables)) if missing else self
 
+    @eqx.filter_jit
     def state_distributions(
         self, action_probabilities: Float[Array, "*time state action"]
     ) -> Float[Array, "{self.horizon}+1 state"]:
@@ -112,6 +113,7 @@ class TabularMDP(Environment):
         _, later = jax.lax.scan(step, start, self._by_time(action_probabilities))
         return jnp.concatenate([start[None], later])
 
+    @eqx.filter_jit
     def occupancy(self, action_probabilities: Float[Array, "*time state action"]) -> Float[Array, " state"]:
         r"""The exact distribution of the state under one policy, on average over all times: the paper's $d_\pi$.
 

@@ -37,7 +37,6 @@ from farflung.runs import Paths, Run, typical_seed
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
-_play = jax.jit(play, static_argnums=(3, 4))
 
 
 def explore(
@@ -197,7 +196,7 @@ def _with_paths(run: Run) -> Run:
         assert run.counted.features is not None
         features = run.counted.features[run.config.seeds.index(seed)]
     else:
-        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
+        played = play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
@@ -223,7 +222,7 @@ def _of_random_actions(config: Explore, world: World) -> Metrics:
         return measure_random(world, config.agents, config.batch_size, config.trajectories)
     if isinstance(world, ContinuousWorld):
         team = UniformPolicy(world.actions, config.agents)
-        batch = _play(jr.key(0), team, world, config.batch_size, config.trajectories)
+        batch = play(jr.key(0), team, world, config.batch_size, config.trajectories)
         return measure_continuous(team, batch, world.projection, world.num_free_cells)
     return random_baseline(config, world)
 
