@@ -150,6 +150,8 @@ def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note
     ceilings: dict[Setting, Ceiling] = {}
     variances: dict[tuple[Setting, str], dict[str, float]] = {}
     for number, setting in enumerate(settings):
+        if number > 0:
+            jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
         world, tell_all = worlds[setting.world], partial(_tell, tell, number, len(settings))
         groups = _groups(config, setting)
         folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
@@ -164,7 +166,6 @@ def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note
         for stage in STAGES:
             interrupts.check()
             variances[setting, stage] = _variances(config, runs, world, setting, stage)
-        jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
     return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
 
 
