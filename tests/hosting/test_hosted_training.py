@@ -99,7 +99,7 @@ def test_a_team_learns_to_spread_out():
 
 def test_tables_grow_with_the_states_that_are_met(monkeypatch):
     plenty = train(hosted(Planes, horizon=8, observe="cell"), num_updates=3)[-1]
-    monkeypatch.setattr("farflung.hosting.lessons._FIRST_CAPACITY", 2)
+    monkeypatch.setattr("farflung.hosting.lessons._FIRST_CAPACITY", 4)
     world = hosted(Planes, horizon=8, observe="cell")
     scarce = train(world, num_updates=3)[-1]
     assert world.num_states > 4
