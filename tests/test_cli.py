@@ -8,6 +8,7 @@ from farflung import load_run
 from farflung.cli import main
 
 QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0", "1"]
+SOON_COMPILED = ["--preset", "paper", "--agents", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def test_a_second_run_gets_a_directory_of_its_own(tmp_path):
 
 
 def test_json_is_the_only_thing_on_stdout(tmp_path, capsys):
-    assert main(["explore", "room-stoc", *QUICK, "--out", "here", "--json"]) == 0
+    assert main(["explore", "maze-det", *QUICK, "--out", "here", "--json"]) == 0
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
     assert summary == json.loads((tmp_path / "here" / "summary.json").read_text())
@@ -41,7 +42,7 @@ def test_json_is_the_only_thing_on_stdout(tmp_path, capsys):
 
 
 def test_quiet_prints_nothing(capsys):
-    assert main(["explore", "room-det", *QUICK, "--quiet"]) == 0
+    assert main(["explore", "maze-det", *QUICK, "--quiet"]) == 0
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
 
@@ -116,8 +117,8 @@ def test_a_run_is_kept_unless_forced(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert "already holds a run" in line
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
-    assert main(["explore", "room-det", *QUICK, "--out", "run", "--quiet", "--force"]) == 0
-    assert load_run(tmp_path / "run").config.world == "room-det"
+    assert main(["explore", "maze-det", *QUICK, "--learning-rate", "0.01", "--out", "run", "--quiet", "--force"]) == 0
+    assert load_run(tmp_path / "run").config.learning_rate == 0.01
 
 
 def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
@@ -152,7 +153,7 @@ def train(*arguments):
         yield progress
 trials.train = train
 from farflung.cli import main
-raise SystemExit(main(["explore", "maze-det", "--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet"]))
+raise SystemExit(main(["explore", "maze-det", "--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet", *{SOON_COMPILED}]))
 """
     return run_python(code)
 
@@ -169,7 +170,7 @@ def test_a_real_interrupt_keeps_the_run_and_impatience_does_not_lose_it(tmp_path
 
 
 def test_two_runs_at_once_both_survive(tmp_path):
-    options = ["explore", "maze-det", "--updates", "100", "--batch-size", "2", "--quiet", "--seeds"]
+    options = ["explore", "maze-det", *SOON_COMPILED, "--updates", "100", "--quiet", "--seeds"]
     command = [sys.executable, "-c", "import sys; from farflung.cli import main; sys.exit(main(sys.argv[1:]))", *options]
     processes = [subprocess.Popen([*command, str(seed)], cwd=tmp_path) for seed in (0, 1)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
