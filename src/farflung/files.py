@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _COLLECTION = "contents.json"
 
 

@@ -3,33 +3,31 @@
 import contextlib
 import csv
 import dataclasses
-import io
 import json
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
 from farflung.config import Explore
-from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, make_continuous
+from farflung.environments import OfVectors, TabularMDP, World
 from farflung.files import FORMAT_VERSION, save_figure, to_json, umask, uninterrupted
-from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
+from farflung.run_files import checked_paths, counts_of, read_config, read_metrics, read_summary, read_versioned
 from farflung.teams import team_from_arrays, team_to_arrays
 from farflung.training import Counted, last_percent
+from farflung.untrusted import member, read_arrays, read_object, told_in_one_line
+from farflung.world_files import world_from_arrays, world_to_bytes
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
-_BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _PATHS = "paths.npz"
 _FILES = {_CONFIG, _METRICS, _POLICIES, _WORLD, _PATHS, _SUMMARY, "figure.png", "figure.svg", "film.gif"}
 
@@ -163,37 +161,17 @@ def load_run(path: str | Path, *, world: World | None = None) -> Run:
         world: that of the run, where only the program that made it can make it again.
     """
     path = Path(path)
-    try:
-        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-        if header["format_version"] > FORMAT_VERSION:
-            raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
-        settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
-        tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
-        config = Explore(**(settings | tuples))
-        summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
-        updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        world = world_from_bytes((path / _WORLD).read_bytes()) if world is None else world
-        learnt = _arrays((path / _POLICIES).read_bytes())
+    with told_in_one_line(f"{path} is not a run that can be read"):
+        config = read_config(read_object(member(path, _CONFIG)))
+        summary = read_summary(read_object(member(path, _SUMMARY)))
+        updates, metrics = read_metrics(member(path, _METRICS), config)
+        world = world_from_arrays(read_arrays(member(path, _WORLD))) if world is None else world
+        learnt = read_versioned(member(path, _POLICIES))
         team = team_from_arrays(learnt, config, world)
-        paths = Paths(**_arrays((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
-        counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing") from None
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a run that can be read: {error}") from None
+        counted = counts_of(learnt, config, len(updates))
+        has_paths = (path / _PATHS).exists()
+        paths = Paths(**checked_paths(read_versioned(member(path, _PATHS)), config, world)) if has_paths else None
     return Run(config, world, updates, metrics, team, summary, counted, paths)
-
-
-def world_to_bytes(world: World) -> bytes:
-    """A world as NumPy's compressed archive."""
-    file = io.BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **_arrays_of(world))
-    return file.getvalue()
-
-
-def world_from_bytes(archive: bytes) -> World:
-    """The world that `world_to_bytes` was given."""
-    return _world_of(_arrays(archive))
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
@@ -203,7 +181,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         "config": dataclasses.asdict(run.config),
     }
     (directory / _CONFIG).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
-    (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
+    summary = {**run.summary, "format_version": FORMAT_VERSION}
+    (directory / _SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
     _write_arrays(directory / _POLICIES, team_to_arrays(run.team) | _counted(run))
@@ -215,39 +194,12 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
-    np.savez_compressed(path, allow_pickle=False, **given)
+    np.savez_compressed(path, allow_pickle=False, format_version=np.array(FORMAT_VERSION), **given)
 
 
 def _counted(run: Run) -> dict[str, Any]:
     """But for the paths, which have a file of their own."""
     return {} if run.counted is None else run.counted._replace(features=None)._asdict()
-
-
-def _arrays(archive: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(archive), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _arrays_of(world: World) -> dict[str, np.ndarray]:
-    if isinstance(world, HostedWorld | VectorWorld):
-        return world.to_arrays()
-    if isinstance(world, ContinuousWorld):
-        return {"recipe": np.array(world.recipe)}
-    fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
-    return {name: np.asarray(value) for name, value in fields.items() if value is not None}
-
-
-def _world_of(arrays: dict[str, np.ndarray]) -> World:
-    if "hosted" in arrays:
-        return HostedWorld.from_arrays(**arrays)
-    if "vectors" in arrays:
-        return VectorWorld.from_arrays(**arrays)
-    if "recipe" in arrays and not str(arrays["recipe"]):
-        raise ValueError("its world has no recipe: give it, as load_run(path, world=...)")
-    if "recipe" in arrays:
-        return make_continuous(str(arrays["recipe"]))
-    fields: dict[str, Any] = {name: jnp.asarray(array) for name, array in arrays.items() if name != "horizon"}
-    return TabularMDP(**{"positions": None, **fields}, horizon=int(arrays["horizon"]))
 
 
 def _write_metrics(run: Run, path: Path) -> None:
@@ -262,25 +214,12 @@ def _write_metrics(run: Run, path: Path) -> None:
             )
 
 
-def _read_metrics(path: Path, seeds: tuple[int, ...]) -> tuple[Int[np.ndarray, " record"], Metrics]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    expected = ["seed", "update", "steps", *Metrics._fields]
-    names = lines[0].split(",") if lines else []
-    if names not in (expected, expected[:-1]):  # the last is of worlds whose states are vectors
-        raise ValueError(f"{path.name} has other columns than {', '.join(expected)}")
-    table = np.loadtxt(io.StringIO("\n".join(lines[1:])), delimiter=",", ndmin=2)
-    if table.shape[1] != len(names) or len(table) % len(seeds):
-        raise ValueError(f"{path.name} is not complete")
-    by_seed = table.reshape(len(seeds), -1, len(names))
-    return by_seed[0, :, 1].astype(np.int64), Metrics(*np.moveaxis(by_seed[..., 3:], -1, 0).astype(np.float32))
-
-
 def _is_run(path: Path) -> bool:
     try:
-        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        header = read_object(path / _CONFIG)
     except (OSError, ValueError):
         return False
-    return isinstance(header, dict) and {"format_version", "farflung", "config"} <= header.keys()
+    return {"format_version", "farflung", "config"} <= header.keys()
 
 
 def _put_in_place(staging: Path, path: Path) -> None:

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from farflung.checks import check_text, whole_number
 from farflung.hosting.copies import Make, Observe
 from farflung.hosting.pool import Pool
 
 COPIES = 64
+_SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,3 +54,14 @@ class SteppedWorld:
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Equally many for each agent, and no more than there are episodes."""
         return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def read_stepped(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a file says of a world that is stepped on the host, whatever its states are."""
+    name, settings = kept.pop("name"), kept.pop("settings")
+    check_text("the name of a world", name)
+    if not isinstance(settings, dict) or not settings.keys() <= _SETTINGS:
+        raise ValueError(f"what it takes to make {name} is not as farflung writes it")
+    if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
+        raise ValueError(f"what it takes to make {name} lacks the environment or its options")
+    return {"name": name, "settings": settings, "horizon": whole_number("horizon", kept.pop("horizon")), "make": None}
