@@ -128,9 +128,8 @@ def _environment(contents: "Contents") -> str | None:
 
 
 def _print(summary: dict[str, Any], contents: "Contents", is_on_stderr: bool) -> None:
-    from rich.console import Console
 
-    console = Console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
+    console = terminal.console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
     players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
     players = "random actions" if summary["random"] else f"{players} (seed {summary['seed']})"
     console.print(
