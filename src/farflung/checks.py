@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+_LONGEST = 4096
 MOST = 2**31 - 1
 """The largest number that arrays of 32 bits can count to."""
 
@@ -35,8 +36,8 @@ def printable(text: str) -> str:
 
 
 def check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError(f"{name} is a text without control characters, not {value!r}")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
+        raise ValueError(f"{name} is a text of at most {_LONGEST} characters, none of them for control, not {value!r:.80}")
 
 
 def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
