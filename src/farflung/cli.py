@@ -57,7 +57,7 @@ def _run(arguments: list[str]) -> int:
         print(f"farflung {version('farflung')}")
         return 0
     if "" not in sys.path:
-        sys.path.insert(0, "")  # where a user's own environment may be
+        sys.path.append("")  # where a user's own environment may be; last, as what lies around must not pass for a package
     try:
         command = _parse(arguments)
         return command()

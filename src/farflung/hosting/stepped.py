@@ -1,6 +1,8 @@
 """What worlds have in common whose copies are stepped on the host."""
 
+import sys
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from typing import Any
 
 from farflung.checks import check_text, whole_number
@@ -29,9 +31,16 @@ class SteppedWorld:
     """What its copies have reported so far."""
 
     def check_settings(self) -> None:
-        """Raises ValueError if it was read from disk and nobody there can make it."""
+        """Raises ValueError if it was read from disk and nobody there can make it, or only by running what lies around."""
         if not self.settings:
             raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
+        module = self.settings["environment"].rpartition(":")[0].partition(".")[0]
+        installed = [place for place in sys.path if place]
+        if module and module not in sys.modules and PathFinder.find_spec(module, installed) is None:
+            raise ValueError(
+                f"{self.name} needs the module {module}, which is not installed: import it first, or set PYTHONPATH=. if it lies "
+                "here and you trust it"
+            )
 
     def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
