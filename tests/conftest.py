@@ -11,4 +11,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 mpl.use("agg")
 hypothesis.settings.register_profile("farflung", deadline=None, max_examples=50)
-hypothesis.settings.load_profile("farflung")
+hypothesis.settings.register_profile(
+    "long", deadline=None, max_examples=5000, suppress_health_check=list(hypothesis.HealthCheck), print_blob=True
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "farflung"))

@@ -180,7 +180,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path):
     with pytest.raises(CutError):
         explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
     assert (tmp_path / "run" / "unfinished").is_dir()
-    with pytest.raises(ValueError, match=r"is not a complete run.*farflung explore --resume .*run goes on"):
+    with pytest.raises(ValueError, match=r"its training was cut short, and farflung explore --resume .*run goes on"):
         load_run(tmp_path / "run")
     with pytest.raises(ValueError, match="holds a training that was cut short: go on with farflung explore --resume"):
         explore("maze-det", **QUICK, out=tmp_path / "run")

@@ -134,33 +134,32 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(module, "train", interrupted)
     assert main(["explore", "maze-det", *QUICK, "--out", "run"]) == 130
-    assert "interrupted after" in capsys.readouterr().out
+    assert "updates are kept, farflung explore --resume run goes on" in capsys.readouterr().err
     assert load_run(tmp_path / "run").summary["is_interrupted"]
 
 
-def interrupted_run(out, num_interrupts):
+def interrupted_run(out):
     """Starts a run that would take hours, and interrupts it once it trains."""
     code = f"""
-import os, signal, threading
+import os, signal
 from farflung.experiments import trials
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have inherited that it's ignored
 honest = trials.train
 def train(*arguments):
     for number, progress in enumerate(honest(*arguments)):
         if number == 13:
-            for delay in range({num_interrupts}):
-                threading.Timer(0.3 * delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+            os.kill(os.getpid(), signal.SIGINT)
         yield progress
 trials.train = train
 from farflung.cli import main
-raise SystemExit(main(["explore", "maze-det", "--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet", *{SOON_COMPILED}]))
+options = ["--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet", *{SOON_COMPILED}]
+raise SystemExit(main(["explore", "maze-det", *options]))
 """
     return run_python(code)
 
 
-@pytest.mark.parametrize("num_interrupts", [1, 3])
-def test_a_real_interrupt_keeps_the_run_and_impatience_does_not_lose_it(tmp_path, num_interrupts):
-    result = interrupted_run(tmp_path / "run", num_interrupts)
+def test_a_real_interrupt_keeps_the_run(tmp_path):
+    result = interrupted_run(tmp_path / "run")
     assert result.returncode == 130, result.stderr
     run = load_run(tmp_path / "run")
     assert run.summary["is_interrupted"]

@@ -9,7 +9,6 @@ import json
 import shutil
 import time
 import warnings
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -26,8 +25,10 @@ from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
 from farflung.progress import Counted, Progress, Standing
-from farflung.runs import UNFINISHED, config_of, header_of
-from farflung.worlds import world_from_bytes, world_to_bytes
+from farflung.run_files import read_config, write_header
+from farflung.runs import UNFINISHED
+from farflung.untrusted import check_version, member, read_arrays, read_object, told_in_one_line
+from farflung.world_files import world_from_bytes, world_to_bytes
 
 MINUTES = 2.0
 """Between two checkpoints, unless something else is asked for."""
@@ -159,12 +160,13 @@ class Keeper:
         """The last checkpoint that can be read; of those that are damaged it is told."""
         for path in _checkpoints(self.folder):
             try:
-                found = _from_bytes(path.read_bytes(), path, self)
-                self._kept = (found.standing.update, time.monotonic())
-                return found
-            except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-                reason = error.strerror if isinstance(error, OSError) else error
-                warnings.warn(f"{path} is skipped: {reason}", CheckpointWarning, stacklevel=2)
+                with told_in_one_line(f"{path} is skipped"):
+                    found = _read(member(self.folder, path.name), self)
+            except ValueError as error:
+                warnings.warn(str(error), CheckpointWarning, stacklevel=2)
+                continue
+            self._kept = (found.standing.update, time.monotonic())
+            return found
         return None
 
     @property
@@ -190,7 +192,7 @@ def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, 
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
             write_atomically(keeper.folder / _WORLD, world_to_bytes(world))
             stepping = {name: getattr(world, name) for name in _STEPPING} if isinstance(world, SteppedWorld) else {}
-            write_atomically(keeper.folder / _CONFIG, header_of(config, version("farflung"), stepping=stepping))
+            write_atomically(keeper.folder / _CONFIG, write_header(config, version("farflung"), stepping=stepping))
             try:
                 yield keeper
             finally:
@@ -214,15 +216,21 @@ def kept(out: Path, world: World | None = None, minutes: float = MINUTES, update
     if not (folder / _CONFIG).is_file():
         raise ValueError(f"{out} holds no training that was cut short")
     with locked(folder, out):
-        try:
-            header = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-            config = config_of(header)
-            world = world_from_bytes((folder / _WORLD).read_bytes()) if world is None else world
+        with told_in_one_line(f"{out} holds no training that can be gone on with"):
+            header = read_object(member(folder, _CONFIG))
+            config = read_config(header)
+            world = world_from_bytes(member(folder, _WORLD).read_bytes()) if world is None else world
             if isinstance(world, SteppedWorld):
-                world = world.made(**header["stepping"])
-        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"{out} holds no training that can be gone on with: {error}") from None
+                world = world.made(**_stepping(header))
         yield Keeper(out, config, world, minutes, updates)
+
+
+def _stepping(header: dict[str, Any]) -> dict[str, Any]:
+    """How the world was stepped."""
+    found = dict(header["stepping"])
+    if found.keys() != set(_STEPPING):
+        raise ValueError(f"its stepping has {', '.join(found)} instead of {', '.join(_STEPPING)}")
+    return found
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -255,18 +263,17 @@ def _to_bytes(standing: Standing, records: Records, seconds: float, world: World
     return file.getvalue()
 
 
-def _from_bytes(content: bytes, path: Path, keeper: Keeper) -> Checkpoint:
+def _read(path: Path, keeper: Keeper) -> Checkpoint:
+    content = path.read_bytes()
     if _digest(content) != path.stem.rpartition("-")[2]:
         raise ValueError("it is damaged")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
-        if about["format_version"] > FORMAT_VERSION:
-            raise ValueError(f"it was written by a newer farflung ({about['farflung']})")
-        leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]
-        features = arrays.get("features")
-        world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
-        nothing = np.zeros(0, np.int64)
-        counted = Counted(nothing, arrays["visits"], about["num_steps"], features) if "visits" in arrays else None
+    arrays = read_arrays(content)
+    about = json.loads(str(arrays["about"]))
+    check_version(about["format_version"], FORMAT_VERSION, about["farflung"])
+    leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]
+    world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
+    nothing = np.zeros(0, np.int64)
+    counted = Counted(nothing, arrays["visits"], about["num_steps"], arrays.get("features")) if "visits" in arrays else None
     records = Records(keeper.config.seeds, keeper.folder / _METRICS, about["metrics"]["bytes"], about["metrics"]["crc32"])
     if records:
         records.table()  # raises ValueError if it is damaged

@@ -9,15 +9,35 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+_LONGEST = 4096
+MOST = 2**31 - 1
+"""The largest number that arrays of 32 bits can count to."""
 
-def whole_number(name: str, value: Any) -> int:
+
+def whole_number(name: str, value: Any, most: int = MOST) -> int:
     """The value as an int, if it is a whole number from 1 on."""
     number = _as_int(value)
     if number is None:
         raise ValueError(f"{name} must be a whole number, not {value!r}")
     if number < 1:
         raise ValueError(f"{name} must be at least 1, not {number}")
+    if number > most:
+        raise ValueError(f"{name} must be at most {most}, not {number}")
     return number
+
+
+def printable(text: str) -> str:
+    r"""A text as a terminal may show it: what could steer the terminal, or cannot be written at all, as an escape.
+
+    >>> printable("\x1b[31mred")
+    '\\x1b[31mred'
+    """
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text)
+
+
+def check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
+        raise ValueError(f"{name} is a text of at most {_LONGEST} characters, none of them for control, not {value!r:.80}")
 
 
 def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:

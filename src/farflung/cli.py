@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from importlib.metadata import version
 
 import tyro
 
+from farflung.checks import printable
 from farflung.commands.ablate import ablate
 from farflung.commands.ceiling import ceiling
 from farflung.commands.collect import collect
@@ -37,22 +39,53 @@ STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `farflung` and returns its exit code: 2 for what the user can mend, 130 after Ctrl-C, 143 after SIGTERM."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    """Runs `farflung` and returns its exit code.
+
+    It is 2 for what the user can mend, 1 if a training had to stop, 130 after Ctrl-C, 143 after SIGTERM, 141 without a reader.
+    """
+    try:
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        return 141
+    except OSError as error:
+        _discard_output()
+        return _tell(error.strerror or str(error))
+
+
+def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"farflung {version('farflung')}")
         return 0
     if "" not in sys.path:
-        sys.path.insert(0, "")  # where a user's own environment may be
+        sys.path.append("")  # where a user's own environment may be; last, as what lies around must not pass for a package
     try:
         command = _parse(arguments)
         return command()
     except ValueError as error:
-        print(f"farflung: {error}", file=sys.stderr)
-        return 2
+        return _tell(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # which JAX says
+            raise
+        return _tell("there is not enough memory for this")
     except KeyboardInterrupt as interrupt:
-        print(f"farflung: interrupted{''.join(f'; {note}' for note in interrupt.args)}", file=sys.stderr)
+        _tell(f"interrupted{''.join(f'; {note}' for note in interrupt.args)}")
         return interrupt.code if isinstance(interrupt, Stopped) else 130
+
+
+def _tell(message: str) -> int:
+    """Says in one line what is wrong, whatever the message holds, and returns the exit code for what the user can mend."""
+    print(f"farflung: {printable(message)}", file=sys.stderr)
+    return 2
+
+
+def _discard_output() -> None:
+    """Keeps Python from trying once more, at its end, to write what could not be written."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(arguments: list[str]) -> Callable[[], int]:

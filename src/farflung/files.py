@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-FORMAT_VERSION = 2
+from farflung.untrusted import check_version, read_object
+
+FORMAT_VERSION = 3
 _COLLECTION = "contents.json"
 
 
@@ -41,24 +43,26 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
     settings is ever mixed in. With `force` such a folder is emptied.
     """
     path = path.absolute()
-    wanted = json.loads(json.dumps({"format_version": FORMAT_VERSION, **contents}))  # as it is read back: no tuples
+    wanted = json.loads(json.dumps(contents))  # as it is read back: no tuples
     try:
         if path.is_dir() and any(path.iterdir()):
             if not (path / _COLLECTION).is_file():
                 raise ValueError(f"{path} is not empty and holds no results: choose another directory")
             try:
-                found = json.loads((path / _COLLECTION).read_text(encoding="utf-8"))
-            except ValueError:
-                found = None
-            if found == wanted:
-                return
+                found = read_object(path / _COLLECTION)
+                check_version(found.pop("format_version", None), FORMAT_VERSION, found.get("farflung"))
+                if found == wanted:
+                    return
+                described = _differences(found, wanted)
+            except ValueError as error:
+                described = f"that cannot be read ({error})"
             if not force:
-                described = "that cannot be read" if not isinstance(found, dict) else _differences(found, wanted)
                 raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
             with locked(path):
                 shutil.rmtree(path)
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / _COLLECTION, json.dumps(wanted, indent=2) + "\n")
+        header = {"format_version": FORMAT_VERSION, **wanted}
+        write_atomically(path / _COLLECTION, json.dumps(header, indent=2) + "\n")
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
@@ -211,7 +215,9 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "with " + ", ".join(
-        f"{key} {found.get(key)} instead of {wanted[key]}" for key in wanted if found.get(key) != wanted[key]
+        f"{key} {found.get(key)} instead of {wanted.get(key)}"
+        for key in sorted(wanted.keys() | found.keys())
+        if found.get(key) != wanted.get(key)
     )
 
 

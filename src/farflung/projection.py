@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from farflung.checks import whole_number
+from farflung.checks import MOST, check_text, whole_number
 from farflung.entropy import Entropy, ragged_plug_in
 from farflung.particles import particles
 
 MOST_CELLS = 10_000_000
+_MOST_FEATURES = 1_000_000
 
 
 class Choices(eqx.Module):
@@ -91,6 +92,50 @@ class Projection(eqx.Module):
         return jnp.where(is_real, cells, self.num_cells)
 
 
+def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float, ...]:
+    """Numbers from a file, if that is what they are, and as many."""
+    numbers = tuple(values) if isinstance(values, list | tuple) else ()
+    is_fine = all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in numbers)
+    if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
+        raise ValueError(f"{name} is a list of {size or 'one or more'} finite numbers, not {str(values)[:80]}")
+    return tuple(map(float, numbers))
+
+
+def read_projection(kept: Any, observation_size: int) -> Projection:
+    """The projection whose fields were kept in a file, checked as those who make one would."""
+    values = dict(kept)
+    names, features = tuple(values.pop("names")), tuple(values.pop("features"))
+    for name in names:
+        check_text("the name of a feature", name)
+    if not features or not all(isinstance(each, int) and 0 <= each < observation_size for each in features):
+        raise ValueError(f"features are numbers from 0 to {observation_size - 1}, not {str(features)[:80]}")
+    low, high, scale = (read_numbers(name, values.pop(name), len(features)) for name in ("low", "high", "scale"))
+    if len(names) != len(features) or not all(map(operator.lt, low, high)) or min(scale) <= 0:
+        raise ValueError("the features of a projection need a name, low below high and a positive scale each")
+    angles = tuple(values.pop("angles", ()))
+    if not all(isinstance(each, int) and 0 <= each < len(features) for each in angles):
+        raise ValueError(f"angles are some of the {len(features)} features, not {str(angles)[:80]}")
+    if any(features[angle] + 1 >= observation_size for angle in angles):
+        raise ValueError("the sine of an angle lies beyond the observation")
+    bins, neighbours = whole_bins(values.pop("bins"), len(features)), whole_neighbours(values.pop("neighbours"))
+    if values:
+        raise ValueError(f"a projection has no {', '.join(map(repr, values))}")
+    return Projection(features, names, low, high, bins, scale, neighbours, angles)
+
+
+def read_actions(kept: Any) -> Choices | Bounds:
+    """What actions are, from a file."""
+    if set(kept) == {"num"}:
+        return Choices(whole_number("the number of actions", kept["num"], _MOST_FEATURES))
+    if set(kept) != {"low", "high"}:
+        raise ValueError("actions have either a number or bounds")
+    low = read_numbers("low", kept["low"])
+    high = read_numbers("high", kept["high"], len(low))
+    if not all(map(operator.lt, low, high)):
+        raise ValueError("the bounds of actions need low below high")
+    return Bounds(low, high)
+
+
 def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:
     """How many cells the grid has along each feature, if that is what was given: one number for all, or one for each."""
     numbers = () if isinstance(bins, str) or not isinstance(bins, Iterable) else tuple(bins)
@@ -109,6 +154,6 @@ def whole_neighbours(neighbours: Any) -> int:
         number = operator.index(neighbours)
     except TypeError:
         number = -1
-    if number < 0 or isinstance(neighbours, bool):
+    if not 0 <= number <= MOST or isinstance(neighbours, bool):
         raise ValueError(f"neighbours must be a whole number from 0 on, not {neighbours!r}")
     return number

@@ -2,13 +2,8 @@
 
 import contextlib
 import csv
-import dataclasses
-import hashlib
-import io
-import json
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +21,22 @@ from farflung.hosting.world import HostedWorld
 from farflung.interrupts import uninterrupted
 from farflung.metrics import Metrics
 from farflung.progress import Counted, last_percent
+from farflung.run_files import (
+    check_files,
+    checked_paths,
+    counts_of,
+    digests_of,
+    read_config,
+    read_metrics,
+    read_summary,
+    read_versioned,
+    write_header,
+)
 from farflung.teams import team_from_arrays, team_to_arrays
-from farflung.worlds import arrays_in, world_from_bytes, world_to_bytes
+from farflung.untrusted import member, read_arrays, read_object, told_in_one_line
+from farflung.world_files import world_from_arrays, world_to_bytes
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
-_BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _PATHS = "paths.npz"
 UNFINISHED = "unfinished"
 """The folder in that of a run that is there as long as its training may go on."""
@@ -173,66 +179,32 @@ def load_run(path: str | Path, *, world: World | None = None) -> Run:
         world: that of the run, where only the program that made it can make it again.
     """
     path = Path(path)
-    try:
-        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-        config = config_of(header)
-        for name, digest in header.get("sha256", {}).items():
-            if name in _FILES - {_CONFIG} and _digest((path / name).read_bytes()) != digest:
-                raise ValueError(f"{name} is damaged")
-        summary = json.loads((path / _SUMMARY).read_text(encoding="utf-8"))
-        updates, metrics = _read_metrics(path / _METRICS, config.seeds)
-        world = world_from_bytes((path / _WORLD).read_bytes()) if world is None else world
-        learnt = arrays_in((path / _POLICIES).read_bytes())
+    if (path / UNFINISHED).is_dir() and not (path / _CONFIG).exists():
+        raise ValueError(f"{path} is not complete: its training was cut short, and farflung explore --resume {path} goes on")
+    with told_in_one_line(f"{path} is not a run that can be read"):
+        header = read_object(member(path, _CONFIG))
+        config = read_config(header)
+        check_files(header, path)
+        summary = read_summary(read_object(member(path, _SUMMARY)))
+        updates, metrics = read_metrics(member(path, _METRICS), config)
+        world = world_from_arrays(read_arrays(member(path, _WORLD))) if world is None else world
+        learnt = read_versioned(member(path, _POLICIES))
         team = team_from_arrays(learnt, config, world)
-        paths = Paths(**arrays_in((path / _PATHS).read_bytes())) if (path / _PATHS).exists() else None
-        counted = Counted(learnt["steps"], learnt["visits"], int(learnt["num_steps"])) if "visits" in learnt else None
-    except FileNotFoundError as error:
-        hint = f"; farflung explore --resume {path} goes on with it" if (path / UNFINISHED).is_dir() else ""
-        raise ValueError(f"{path} is not a complete run: {Path(error.filename).name} is missing{hint}") from None
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not a run that can be read: {error}") from None
+        counted = counts_of(learnt, config, len(updates))
+        has_paths = (path / _PATHS).exists()
+        paths = Paths(**checked_paths(read_versioned(member(path, _PATHS)), config, world)) if has_paths else None
     return Run(config, world, updates, metrics, team, summary, counted, paths)
 
 
-def fingerprint(path: str | Path) -> str:
-    """What tells a run on disk from any other: its header has the checksums of all its files."""
-    return _digest((Path(path) / _CONFIG).read_bytes())
-
-
-def header_of(config: Explore, farflung: str, **more: Any) -> str:
-    """What begins a run on disk: its settings, with a checksum of all that is said."""
-    header = {"format_version": FORMAT_VERSION, "farflung": farflung, "config": dataclasses.asdict(config), **more}
-    return json.dumps(header | {"checksum": _checksum(header)}, indent=2) + "\n"
-
-
-def config_of(header: dict[str, Any]) -> Explore:
-    """The settings in what `header_of` has made, or an older version of it."""
-    if header["format_version"] > FORMAT_VERSION:
-        raise ValueError(f"it was written by a newer farflung ({header['farflung']})")
-    if header.get("checksum") not in (None, _checksum({key: header[key] for key in header if key != "checksum"})):
-        raise ValueError(f"{_CONFIG} is damaged")
-    settings = (_BEFORE_PRESETS if header["format_version"] < 2 else {}) | header["config"]
-    tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
-    return Explore(**(settings | tuples))
-
-
-def _checksum(header: dict[str, Any]) -> str:
-    return _digest(json.dumps(header, sort_keys=True).encode())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
-    (directory / _SUMMARY).write_text(to_json(run.summary, indent=2) + "\n", encoding="utf-8")
+    summary = {**run.summary, "format_version": FORMAT_VERSION}
+    (directory / _SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
     _write_arrays(directory / _POLICIES, team_to_arrays(run.team) | _counted(run))
     if run.paths is not None:
         _write_arrays(directory / _PATHS, run.paths._asdict())
-    digests = {file.name: _digest(file.read_bytes()) for file in sorted(directory.iterdir())}
-    header = header_of(run.config, run.summary["farflung"], sha256=digests)
+    header = write_header(run.config, run.summary["farflung"], sha256=digests_of(directory))
     (directory / _CONFIG).write_text(header, encoding="utf-8")
     for name, figure in figures.items():
         save_figure(figure, directory / name)
@@ -242,7 +214,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
 
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
-    np.savez_compressed(path, allow_pickle=False, **given)
+    np.savez_compressed(path, allow_pickle=False, format_version=np.array(FORMAT_VERSION), **given)
 
 
 def _counted(run: Run) -> dict[str, Any]:
@@ -262,25 +234,12 @@ def _write_metrics(run: Run, path: Path) -> None:
             )
 
 
-def _read_metrics(path: Path, seeds: tuple[int, ...]) -> tuple[Int[np.ndarray, " record"], Metrics]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    expected = ["seed", "update", "steps", *Metrics._fields]
-    names = lines[0].split(",") if lines else []
-    if names not in (expected, expected[:-1]):  # the last is of worlds whose states are vectors
-        raise ValueError(f"{path.name} has other columns than {', '.join(expected)}")
-    table = np.loadtxt(io.StringIO("\n".join(lines[1:])), delimiter=",", ndmin=2)
-    if table.shape[1] != len(names) or len(table) % len(seeds):
-        raise ValueError(f"{path.name} is not complete")
-    by_seed = table.reshape(len(seeds), -1, len(names))
-    return by_seed[0, :, 1].astype(np.int64), Metrics(*np.moveaxis(by_seed[..., 3:], -1, 0).astype(np.float32))
-
-
 def _is_run(path: Path) -> bool:
     try:
-        header = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+        header = read_object(path / _CONFIG)
     except (OSError, ValueError):
         return False
-    return isinstance(header, dict) and {"format_version", "farflung", "config"} <= header.keys()
+    return {"format_version", "farflung", "config"} <= header.keys()
 
 
 def _put_in_place(staging: Path, path: Path) -> None:

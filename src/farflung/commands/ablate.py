@@ -45,10 +45,9 @@ def ablate(config: Ablate, output: AblateOutput) -> Callable[[], int]:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = terminal.console()
     table = Table(title="The defaults against the paper's preset (mean over seeds)")
     for name in ("setting", "paper, % of ceiling", "defaults, %", "one policy, %", "independent, %", "fewer steps"):
         table.add_column(name, justify="left" if name == "setting" else "right")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from farflung.commands import terminal
 from farflung.commands.terminal import Output, progress_bar
 from farflung.config import CeilingQuestion, check_world
 
@@ -103,7 +104,6 @@ def _save(
 
 
 def _print(summary: dict[str, Any], out: Path | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     walks = summary["agents"] * summary["trajectories"]
@@ -117,7 +117,7 @@ def _print(summary: dict[str, Any], out: Path | None) -> None:
     for name, found, what in rows:
         what = what or f"within {found['bound'] - found['value']:.1e} nats"
         table.add_row(name, f"{found['bound']:.4f}", f"{found['normalized_bound']:.4f}", what, f"{found['seconds']:.1f} s")
-    console = Console()
+    console = terminal.console()
     console.print(table)
     if out is None:
         console.print("--out DIR saves the numbers and a picture of the best team that was found")

@@ -50,7 +50,8 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         from farflung.datasets.unfinished import kept, unfinished
         from farflung.files import to_json
         from farflung.interrupts import Stopped, stoppable
-        from farflung.runs import fingerprint, load_run, typical_seed
+        from farflung.run_files import fingerprint
+        from farflung.runs import load_run, typical_seed
 
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
@@ -153,9 +154,8 @@ def _environment(contents: "Contents") -> str | None:
 
 
 def _print(summary: dict[str, Any], contents: "Contents", is_on_stderr: bool) -> None:
-    from rich.console import Console
 
-    console = Console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
+    console = terminal.console(stderr=is_on_stderr, soft_wrap=True, highlight=False)
     players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
     players = "random actions" if summary["random"] else f"{players} (seed {summary['seed']})"
     console.print(

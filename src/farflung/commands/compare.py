@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from farflung.commands import terminal
 from farflung.commands.terminal import Output
 from farflung.config import Compare
 
@@ -105,31 +106,29 @@ def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
 
 
 def _print(comparison: "Comparison", out: Path | None) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
     decimals = 2 if comparison.metric in ("percent_of_ceiling", "support") else 3
-    table = Table(title=escape(f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}"))
+    table = Table(title=f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}")
     table.add_column("algorithm")
     table.add_column("seeds", justify="right")
     for measure in next(iter(comparison.aggregates.values())):
         table.add_column(names[measure], justify="right")
     for name, found in comparison.aggregates.items():
         cells = [_cell(estimate, decimals) for estimate in found.values()]
-        table.add_row(escape(name), str(len(comparison.scores[name])), *cells)
-    console = Console()
+        table.add_row(name, str(len(comparison.scores[name])), *cells)
+    console = terminal.console()
     console.print(table)
     table = Table(title="probability that a run of the first ends above one of the second")
     for column in ("first", "second", "probability"):
         table.add_column(column, justify="right" if column == "probability" else "left")
     for pair, estimate in comparison.improvements.items():
-        table.add_row(*map(escape, pair), _cell(estimate, 2))
+        table.add_row(*pair, _cell(estimate, 2))
     console.print(table)
     console.print("below each number: its 95% interval, a stratified bootstrap over seeds")
     if comparison.left_out:
-        console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}", markup=False)
+        console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")
     if out is None:
         console.print("--out DIR saves the numbers and a figure with performance profiles and learning curves")
     else:

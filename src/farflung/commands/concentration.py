@@ -81,7 +81,6 @@ def _rows(found: "Concentrated") -> list[tuple[object, ...]]:
 
 
 def _print(found: "Concentrated", out: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     config = found.config
@@ -93,7 +92,7 @@ def _print(found: "Concentrated", out: Path) -> None:
         for number, (epsilon, each) in enumerate(zip(config.epsilons, needed, strict=True)):
             first = (_NAMES[kind], f"{found.entropies[kind]:.3f}") if number == 0 else ("", "")
             table.add_row(*first, f"{epsilon:g}", f"{each.measured:,.0f}", f"{each.sharper:,.0f}", f"{each.theorem:.2g}")
-    console = Console()
+    console = terminal.console()
     console.print(table)
     number = sum(each.size for each in found.probabilities.values()) * len(config.seeds)
     word = "no measurement contradicts" if found.num_violations == 0 else f"{found.num_violations} measurements contradict"

@@ -173,7 +173,6 @@ def _given(pairs: Sequence[str], taken: Collection[str]) -> dict[str, Any]:
 
 
 def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from farflung.statistics import final_table
@@ -188,7 +187,7 @@ def _print_table(run: "Run", out: Path, is_on_stderr: bool) -> None:
     table.add_column("random actions", justify="right")
     for row in final_table(run):
         table.add_row(*row)
-    console = Console(stderr=is_on_stderr)
+    console = terminal.console(stderr=is_on_stderr)
     console.print(table)
     console.print(
         f"{summary['updates']:,} updates, {summary['environment_steps']:,} steps in {summary['seconds']:.1f} s "

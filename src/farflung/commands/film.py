@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from farflung.checks import printable
 from farflung.commands.terminal import progress_bar
 from farflung.config import Film
 
@@ -46,7 +47,7 @@ def film(config: Film, output: FilmOutput) -> Callable[[], int]:
             except KeyboardInterrupt:
                 raise KeyboardInterrupt("nothing was written") from None
         if not output.quiet:
-            print(f"written to {path} ({path.stat().st_size / 1e6:.1f} MB)")
+            print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
         return 0
 
     return run

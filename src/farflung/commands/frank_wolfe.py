@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from farflung.commands import terminal
 from farflung.commands.terminal import Output, progress_bar
 from farflung.config import FrankWolfeRun, check_world
 
@@ -88,12 +89,11 @@ def _summary(convergence: "Convergence") -> dict[str, Any]:
 
 
 def _print(convergence: "Convergence", summary: dict[str, Any], out: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from farflung.experiments.frank_wolfe import WAYS
 
-    console = Console()
+    console = terminal.console()
     config = convergence.config
     smoothed = f"a smoothed entropy ({summary['objective']:.4f} here) of " if config.smoothing else ""
     console.print(

@@ -111,7 +111,6 @@ def _summary(found: "Reached") -> dict[str, Any]:
 
 
 def _print(found: "Reached", summary: dict[str, Any], out: Path, is_on_stderr: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     config, is_maze = found.config, found.radius is not None
@@ -138,7 +137,7 @@ def _print(found: "Reached", summary: dict[str, Any], out: Path, is_on_stderr: b
         _interval(whole["interval"]),
         f"{summary['random_actions_success']['mean']:.3f}",
     )
-    console = Console(stderr=is_on_stderr)
+    console = terminal.console(stderr=is_on_stderr)
     console.print(table)
     console.print(
         f"seeds: {len(config.seeds)}; random actions: a dataset of as many episodes; without data: {found.untrained:.3f}"

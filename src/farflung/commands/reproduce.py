@@ -49,10 +49,9 @@ def reproduce(config: Reproduce, output: ReproduceOutput) -> Callable[[], int]:
 
 
 def _print_claims(summary: dict[str, object]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = terminal.console()
     claims: dict[str, dict[str, dict[str, int]]] = summary["claims"]  # type: ignore[assignment]
     table = Table(title="In how many settings the paper's claims hold / are undecided / do not hold")
     table.add_column("claim")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farflung.checks import printable
 from farflung.commands.terminal import Output, progress_bar
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def run_suite(
             raise Stopped(f"what is finished is kept in {out}: the same command goes on from there") from None
         finally:
             for note in notes:
-                print(f"farflung: {note}", file=sys.stderr)
+                print(f"farflung: {printable(note)}", file=sys.stderr)
     if output.json:
         print(to_json(summary))
     elif not output.quiet:

@@ -8,12 +8,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from farflung.checks import check_name
+from farflung.checks import check_name, printable
 from farflung.config.options import LOGGERS, one_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,21 @@ def rate(steps_per_second: float) -> str:
     return f"{million:.1f}M steps/s" if million >= 1 else f"{steps_per_second:,.0f} steps/s"
 
 
+def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = True) -> "Console":
+    """Where tables and sentences are printed: names may come from files, and none of them steers the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Plain(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Plain(stderr=stderr, soft_wrap=soft_wrap, highlight=highlight, markup=False, emoji=False)
+
+
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
     """Has whatever fails tell so in one line on stderr, and all else that loggers and simulators print go there too."""
@@ -80,7 +98,7 @@ def one_line_warnings() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, CheckpointWarning | LoggerWarning | SimulatorWarning | WorldWarning):
-                print(f"farflung: {message}", file=sys.stderr)
+                print(f"farflung: {printable(str(message))}", file=sys.stderr)
             else:
                 honest(message, category, *where, **more)
 
@@ -94,17 +112,16 @@ def progress_bar(is_quiet: bool) -> Iterator[Callable[[str, int, int, str], None
     if is_quiet:
         yield lambda *_: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    remark = TextColumn("{task.fields[remark]}")
-    columns = (TextColumn("{task.description}"), BarColumn(12), TaskProgressColumn(), TimeRemainingColumn(), remark)
-    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+    what, remark = (TextColumn(f"{{task.{field}}}", markup=False) for field in ("description", "fields[remark]"))
+    columns = (what, BarColumn(12), TaskProgressColumn(), TimeRemainingColumn(), remark)
+    bar = Progress(*columns, console=console(stderr=True), refresh_per_second=4)
     task = bar.add_task("", start=True, remark="")
 
     def show(what: str, done: int, total: int, remark: str) -> None:
         bar.start()
-        bar.update(task, description=what, completed=done, total=total, remark=remark)
+        bar.update(task, description=printable(what), completed=done, total=total, remark=printable(remark))
 
     try:
         yield show

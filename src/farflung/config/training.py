@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from farflung.checks import check_learning, check_name, check_positive, check_team_in_world, whole_number, whole_seeds
+from farflung.checks import (
+    check_learning,
+    check_name,
+    check_positive,
+    check_team_in_world,
+    check_text,
+    whole_number,
+    whole_seeds,
+)
 from farflung.config.options import (
     COMBINED_CREDITS,
     CONTINUOUS_WORLDS,
@@ -111,6 +119,10 @@ class Explore:
     """Updates between records of the metrics."""
 
     def __post_init__(self) -> None:
+        check_text("world", self.world)
+        for name in ("single", "independent", "stop_when_flat"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is true or false, not {getattr(self, name)!r}")
         check_name("preset", self.preset, tuple(PRESETS))
         object.__setattr__(self, "_unsaid", tuple(field.name for field in fields(self) if getattr(self, field.name) is None))
         if self.policy is None and self.world in CONTINUOUS_WORLDS:

@@ -10,14 +10,17 @@ from typing import IO, Any
 import numpy as np
 
 from farflung.checks import optional_package
-from farflung.datasets.episodes import Contents, Dataset
+from farflung.datasets.episodes import Contents, Dataset, checked
 from farflung.datasets.mdp_dataset import write_d3rlpy
+from farflung.datasets.minari_reading import column_of, item_size
 from farflung.datasets.sources import from_json, to_json
 from farflung.files import sync, umask
+from farflung.untrusted import check_unpacked, file_size, read_arrays, told_in_one_line
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
 _NPZ = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
+_PARQUET = ("episode", "agent", "observation", "action", "reward", "next_observation", "terminated", "truncated")
 
 Parts = Iterable[Dataset]
 Writer = Callable[[Parts, Path], Contents]
@@ -44,14 +47,11 @@ def load_dataset(path: str | Path) -> Dataset:
     readers = {".npz": _read_npz, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise ValueError(f"{path} is neither an .npz nor a .parquet file")
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     _check_packages(path)
-    try:
-        return readers[path.suffix](path)
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is not a dataset that can be read: {reason}") from None
+    with told_in_one_line(f"{path} is not a dataset that can be read"):
+        return checked(readers[path.suffix](path))
 
 
 def check_file(path: Path, force: bool) -> None:
@@ -98,10 +98,8 @@ def _pack(file: IO[bytes], entry: Any, dtype: np.dtype[Any], shape: tuple[int, .
 
 
 def _read_npz(path: Path) -> Dataset:
-    if not zipfile.is_zipfile(path) and path.exists():
-        raise ValueError("it is no archive of arrays")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return Dataset(**{name: arrays[name] for name in _NPZ}, source=from_json(str(arrays[_KEY])))
+    arrays = read_arrays(path)
+    return Dataset(**{name: arrays[name] for name in _NPZ}, source=from_json(str(arrays[_KEY])))
 
 
 def _write_parquet(parts: Parts, path: Path) -> Contents:
@@ -151,18 +149,20 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
     return pyarrow.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
 
 
-def _column_of_parquet(column: Any) -> np.ndarray:
-    size = getattr(column.type, "list_size", None)
-    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
-
-
 def _read_parquet(path: Path) -> Dataset:
+    size = file_size(path)
     parquet = optional_package("pyarrow.parquet", _EXTRA)
     with parquet.ParquetFile(path) as file:
         source = from_json((file.metadata.metadata or {})[_KEY.encode()].decode())
-        table = file.read()
-    columns = {name: _column_of_parquet(table[name]) for name in table.column_names}
+        row_size = sum(item_size(file.schema_arrow.field(name).type) for name in _PARQUET)
+        check_unpacked(file.metadata.num_rows * row_size, size)
+        table = file.read(columns=list(_PARQUET))
+    columns = {name: column_of(table[name]) for name in _PARQUET}
+    starts = np.diff(columns["episode"], prepend=-1)
+    if not len(starts) or not np.isin(starts, (0, 1)).all() or starts[0] != 1:
+        raise ValueError("its episodes are not numbered from 0 on, one after the other")
     lengths = np.bincount(columns["episode"]).astype(np.int32)
+    check_unpacked(len(lengths) * (int(lengths.max()) + 1) * row_size, size)  # as arrays [episode, time]
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 

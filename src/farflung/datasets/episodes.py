@@ -185,6 +185,34 @@ def joined(parts: Iterable[Dataset]) -> Dataset:
     return Dataset(**{name: column(name) for name in _COLUMNS}, source=parts[0].source)
 
 
+def checked(dataset: Dataset) -> Dataset:
+    """The dataset, if its numbers are what its source says: they may come from anyone."""
+    source = dataset.source
+    for name, space in (("observations", source.observations), ("actions", source.actions)):
+        column = getattr(dataset, name)
+        if isinstance(space, Bounds):
+            if column.ndim != 3 or column.shape[-1] != space.size or column.dtype.kind != "f":
+                raise ValueError(f"{name} are vectors of {space.size} numbers, not {column.shape} of {column.dtype}")
+        elif column.ndim != 2 or column.dtype.kind not in "iu" or column.min(initial=0) < 0 or column.max(initial=0) >= space:
+            raise ValueError(f"{name} are whole numbers from 0 to {space - 1}, and these are not")
+    kinds = {"rewards": "f", "lengths": "iu", "terminated": "b", "truncated": "b", "agents": "iu"}
+    for name, kind in kinds.items():
+        column = getattr(dataset, name)
+        if column.dtype.kind not in kind or column.ndim != (2 if name == "rewards" else 1):
+            raise ValueError(f"{name} cannot be {column.dtype} of the shape {column.shape}")
+    if dataset.agents.min(initial=0) < 0:
+        raise ValueError("agents are numbered from 0 on")
+    world = source.world
+    if isinstance(world, TabularMDP):
+        if source.actions != world.num_actions:
+            raise ValueError(f"the dataset has {source.actions} actions, and its world {world.num_actions}")
+        if not isinstance(source.observations, int) or int(world.labels.max()) >= source.observations:
+            raise ValueError("the world of the dataset has more observations than the dataset")
+    elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.observation_size):
+        raise ValueError("the world of the dataset has other observations than the dataset")
+    return dataset
+
+
 def _padded(array: np.ndarray, num_times: int) -> np.ndarray:
     return np.pad(array, ((0, 0), (0, num_times), *((0, 0),) * (array.ndim - 2)))
 

@@ -18,14 +18,16 @@ from gymnasium.envs.registration import EnvSpec
 from farflung import interrupts
 from farflung.checks import optional_package
 from farflung.config import check_dataset_id
-from farflung.datasets.episodes import Contents, Dataset, Source, joined
+from farflung.datasets.episodes import Contents, Dataset, Source, checked, joined
+from farflung.datasets.minari_reading import Episode, check_metadata, episodes_of, folder_size, registered
 from farflung.datasets.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.environments import Bounds, ContinuousWorld
 from farflung.files import sync
+from farflung.untrusted import check_unpacked, told_in_one_line
 
 _EXTRA = "'farflung[data]'"
 _KEY = "farflung"
-_ROOT = "MINARI_DATASETS_PATH"
+_ROOT, _NAMESPACE = "MINARI_DATASETS_PATH", "namespace_metadata.json"
 _EPISODES_AT_ONCE = 1000
 
 
@@ -62,23 +64,23 @@ def to_minari(
 def from_minari(dataset: Any) -> Dataset:
     """The episodes of a Minari dataset, or of its id, whoever made it, if observations and actions are discrete or vectors."""
     minari = optional_package("minari", _EXTRA)
-    if isinstance(dataset, str):
-        check_dataset_id(dataset)
-        try:
-            dataset = minari.load_dataset(dataset)
-        except FileNotFoundError:
-            where = minari_path(dataset)
-            raise ValueError(f"there is no Minari dataset {dataset} (looked in {where}); see minari list local") from None
-        except ImportError as error:
-            raise ValueError(f"{str(error).splitlines()[0]}: pip install {_EXTRA}") from None
-    source = _source(dataset)
-    metadata = dataset.storage.get_episode_metadata(dataset.episode_indices)
-    agents = np.array([int(each.get("agent", 0)) for each in metadata], np.int32)
-    episodes = dataset.iterate_episodes()
-    parts = []
-    for first in range(0, len(agents), _EPISODES_AT_ONCE):
-        some = agents[first : first + _EPISODES_AT_ONCE]
-        parts.append(_read(list(itertools.islice(episodes, len(some))), some, source, dataset))
+    name = dataset if isinstance(dataset, str) else dataset.id
+    if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
+        raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")
+    with told_in_one_line(f"the Minari dataset {name} cannot be read"):
+        if isinstance(dataset, str):
+            check_metadata(minari_path(name) / "data")
+            dataset = minari.load_dataset(name)
+        return checked(_read_all(dataset))
+
+
+def _read_all(dataset: Any) -> Dataset:
+    source, size = _source(dataset), folder_size(Path(dataset.storage.data_path))
+    episodes, parts, longest = episodes_of(dataset), [], 0
+    while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
+        longest = max(longest, *(episode.num_bytes for episode in some))
+        check_unpacked(longest * dataset.total_episodes, size)  # as arrays [episode, time]
+        parts.append(_read(some, source, dataset))
     return joined(parts)
 
 
@@ -114,6 +116,10 @@ def _appearing(dataset_id: str, force: bool, staging: Path | None) -> Iterator[N
             for file in new.rglob("*"):
                 sync(file)
             path.parent.mkdir(parents=True, exist_ok=True)
+            for described in Path(folder).rglob(_NAMESPACE):
+                place = minari_path("any-v0").parent / described.relative_to(folder)
+                if not place.exists():
+                    described.replace(place)
             with interrupts.uninterrupted():
                 if path.exists():
                     path.rename(Path(folder, "old"))
@@ -192,20 +198,24 @@ def _source(dataset: Any) -> Source:
     if dataset.env_spec is None:
         return Source(observations, actions)
     about = (dataset.env_spec.to_json(), {"dataset": dataset.id})
+    spec = registered(dataset.env_spec)
+    if spec is None:
+        return Source(observations, actions, None, *about)
     try:
-        environment = dataset.recover_environment()
+        environment = gymnasium.make(spec)
         if isinstance(observations, Bounds):
             world = getattr(environment.unwrapped, "world", None)
             if not isinstance(world, ContinuousWorld):  # others call other things so
                 return Source(observations, actions, None, *about)
             return Source(observations, actions, world, *about, world.projection)
         return Source(observations, actions, observed_world(environment), *about)
-    except (ValueError, gymnasium.error.Error, ImportError):
+    except Exception:  # with the options of a file an environment may raise anything
         return Source(observations, actions, None, *about)
 
 
-def _read(episodes: list[Any], agents: np.ndarray, source: Source, spaces: Any) -> Dataset:
-    lengths = np.array([len(episode) for episode in episodes], np.int32)
+def _read(episodes: list[Episode], source: Source, spaces: Any) -> Dataset:
+    lengths = np.array([len(episode.rewards) for episode in episodes], np.int32)
+    agents = np.array([episode.agent for episode in episodes], np.int32)
     shape = (len(episodes), int(lengths.max()))
     observations = _blank(spaces.observation_space, shape[0], shape[1] + 1)
     actions = _blank(spaces.action_space, *shape)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from farflung.checks import whole_number
 from farflung.config import PAPER_WORLDS, Explore
 from farflung.datasets.episodes import Contents, Source
 from farflung.environments import (
@@ -22,16 +23,18 @@ from farflung.environments import (
     ContinuousWorld,
     OfVectors,
     PointMaze,
-    Projection,
     TabularMDP,
     World,
     from_gymnasium,
     make_continuous,
 )
 from farflung.environments.gridworld import FREE, GOAL, MOVES, START, WALL
+from farflung.files import FORMAT_VERSION
+from farflung.projection import read_projection
 from farflung.registration import POINT_MAZE
 from farflung.runs import Run
-from farflung.worlds import world_from_bytes, world_to_bytes
+from farflung.untrusted import MOST_VALUES, check_version, parse_object
+from farflung.world_files import world_from_bytes, world_to_bytes
 
 _CLASSICS = {
     "mountain-car": "MountainCarContinuous-v0",
@@ -174,6 +177,7 @@ def to_json(contents: Contents) -> str:
     return json.dumps(
         {
             **source.metadata,
+            "format_version": FORMAT_VERSION,
             "episodes": contents.num_episodes,
             "transitions": contents.num_transitions,
             "entropy": contents.entropy,
@@ -188,15 +192,21 @@ def to_json(contents: Contents) -> str:
 
 def from_json(text: str) -> Source:
     """The source in what `to_json` has written."""
-    values = json.loads(text)
-    world, projection = values.pop("world"), values.pop("projection", None)
+    values = parse_object(text)
+    check_version(values.pop("format_version", None), FORMAT_VERSION, values.get("farflung"))
+    world, projection, environment = values.pop("world"), values.pop("projection", None), values.pop("environment")
+    observations, actions = (_space_from_json(name, values.pop(name)) for name in ("observations", "actions"))
+    if projection is not None:
+        projection = read_projection(projection, observations.size if isinstance(observations, Bounds) else 0)
+    if environment is not None:
+        parse_object(environment)
     return Source(
-        _space_from_json(values.pop("observations")),
-        _space_from_json(values.pop("actions")),
-        None if world is None else _not_hosted(world_from_bytes(base64.b64decode(world))),
-        values.pop("environment"),
+        observations,
+        actions,
+        None if world is None else _not_hosted(world_from_bytes(base64.b64decode(world, validate=True))),
+        environment,
         values,
-        None if projection is None else Projection(**{name: _as_tuple(value) for name, value in projection.items()}),
+        projection,
     )
 
 
@@ -207,15 +217,14 @@ def _space_to_json(space: int | Bounds) -> int | dict[str, list[float | None]]:
     return {name: [each if math.isfinite(each) else None for each in bound] for name, bound in bounds.items()}
 
 
-def _space_from_json(space: int | dict[str, list[float | None]]) -> int | Bounds:
-    if isinstance(space, int):
-        return space
+def _space_from_json(name: str, space: Any) -> int | Bounds:
+    if not isinstance(space, dict):
+        return whole_number(f"the number of {name}", space, MOST_VALUES)
     infinite = {"low": -math.inf, "high": math.inf}
-    return Bounds(**{name: tuple(infinite[name] if each is None else each for each in space[name]) for name in infinite})
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    bounds = [tuple(infinite[end] if each is None else float(each) for each in space[end]) for end in infinite]
+    if len(bounds[0]) != len(bounds[1]) or not all(low <= high for low, high in zip(*bounds, strict=True)):
+        raise ValueError(f"the bounds of {name} need low below high")
+    return Bounds(*bounds)
 
 
 def _not_hosted(world: World) -> TabularMDP | ContinuousWorld:

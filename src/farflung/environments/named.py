@@ -10,6 +10,7 @@ from farflung.environments.named_continuous import make_continuous
 from farflung.environments.tabular import TabularMDP
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld, hosted
+from farflung.untrusted import MOST_BYTES_OF_MAP, read_text, reason
 
 OfVectors = ContinuousWorld | VectorWorld
 """Worlds whose states are vectors: compiled, or stepped on the host."""
@@ -58,7 +59,8 @@ def make_world(name: str, *, horizon: int | None = None, slip: float | None = No
 
 
 def read_map(path: str) -> str:
+    """The text of a map."""
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the map {path}: {error}") from None
+        return read_text(Path(path), MOST_BYTES_OF_MAP)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read the map {path}: {reason(error)}") from None

@@ -97,9 +97,12 @@ def make_continuous(
 
 def _read(recipe: str) -> dict[str, Any]:
     try:
-        return json.loads(recipe, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits))
+        found = json.loads(recipe, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the recipe of a world is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"the recipe of a world is a JSON object, not {type(found).__name__}")
+    return found
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

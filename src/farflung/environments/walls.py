@@ -10,6 +10,8 @@ from scipy.sparse.csgraph import connected_components
 Rectangle = tuple[float, float, float, float]
 """Where it begins and ends in the first feature, then in the second."""
 Pair = tuple[float, float]
+MOST_TILES = 20_000_000
+"""Between which ways are looked for, to find what can be reached."""
 
 _ROUNDING = np.float32(1e-6)
 """By so much walls are thicker, in relation to the coordinates: otherwise a point might slip through the joint of two."""
@@ -46,6 +48,10 @@ def reachable_areas(
     bounds = np.array(walls, np.float64).reshape(-1, 2, 2)
     edges = [_edges(low[axis], high[axis], bins[axis], bounds[:, axis]) for axis in (0, 1)]
     num_columns, num_rows = (len(edge) - 1 for edge in edges)
+    if num_columns * num_rows > MOST_TILES:
+        raise ValueError(
+            f"walls and bins make {num_columns * num_rows:,} tiles of the plane, and at most {MOST_TILES:,} will do"
+        )
     is_wall = np.zeros((num_columns, num_rows), bool)
     is_shut_sideways, is_shut_upwards = np.zeros((num_columns + 1, num_rows), bool), np.zeros((num_columns, num_rows + 1), bool)
     for wall in bounds:

@@ -15,8 +15,10 @@ from farflung.environments import TabularMDP
 from farflung.experiments.trials import Status, Trials, algorithm_of, begin, finish, pause_every
 from farflung.runs import Run, discard_run, load_run, save_run, steps_per_update
 from farflung.tables import runs_on_cpu
+from farflung.untrusted import member
 
 _MOST_COMPILING = 12
+_NEEDED = {"is_interrupted", "environment_steps", "seconds", "compile_seconds", "device"}
 
 Group = Mapping[str, Explore]
 """Configs that differ in numbers alone and train side by side, each with the path of its run in the folder."""
@@ -106,18 +108,19 @@ def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Ru
         for left in folder.glob(".*"):  # by a process that was killed while it wrote
             discard_run(left)
     for name, config in wanted.items():
-        if not (out / name).exists():
+        folder = member(out, name)
+        if not folder.exists():
             continue
         try:
-            run = load_run(out / name)
-            if run.config == config and not run.summary["is_interrupted"]:
+            run = load_run(folder)
+            if run.config == config and run.summary.keys() >= _NEEDED and not run.summary["is_interrupted"]:
                 runs[name] = run
                 continue
-            problem = f"{out / name} has other settings than asked for"
+            problem = f"{folder} has other settings than asked for"
         except ValueError as error:
             problem = str(error)
         note(f"{problem}; it is trained again")
-        discard_run(out / name)
+        discard_run(folder)
     return runs
 
 

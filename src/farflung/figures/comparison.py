@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from farflung.comparison import Comparison, Estimate
-from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 
 _TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 _COLORS = (BLUE, ORANGE, GREEN, RED, GREY, "#0b2f57")
@@ -47,7 +47,7 @@ def compared(comparison: Comparison) -> Figure:
             handles, labels, loc="outside lower center", ncols=max(1, min(len(looks), 160 // (longest + 8))), frameon=False
         )
         tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
-        figure.suptitle(f"{tasks}, with 95% intervals over seeds", fontweight="bold")
+        figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
     return figure
 
 
@@ -65,7 +65,7 @@ def _draw_estimates(axis: Axes, found: dict[str, Estimate], looks: dict[str, dic
     for place, (name, each) in enumerate(found.items()):
         axis.plot([each.low, each.high], [place, place], color=looks[name]["color"], lw=7, alpha=0.35, solid_capstyle="butt")
         axis.plot(each.value, place, "|", color=looks[name]["color"], ms=13, mew=2.5)
-    axis.set_yticks(range(len(found)), list(found))
+    axis.set_yticks(range(len(found)), list(map(plain, found)))
     axis.set_ylim(len(found) - 0.5, -0.5)
 
 
@@ -79,5 +79,5 @@ def _draw_improvements(axis: Axes, comparison: Comparison, looks: dict[str, dict
 
 
 def _draw_band(axis: Axes, places: Any, found: Estimate, look: dict[str, Any], label: str) -> None:
-    axis.plot(places, found.value, lw=1.6, label=label, **look)
+    axis.plot(places, found.value, lw=1.6, label=plain(label), **look)
     axis.fill_between(places, found.low, found.high, color=look["color"], alpha=0.15, lw=0)

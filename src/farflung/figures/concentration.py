@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from farflung import theory
 from farflung.experiments.concentration import Concentrated
-from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 
 
 def concentrated(found: Concentrated) -> Figure:
@@ -18,7 +18,7 @@ def concentrated(found: Concentrated) -> Figure:
         draw_probabilities(left, found)
         draw_needed(right, found)
         figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-        figure.suptitle(f"{found.config.world}, {found.config.agents} agents against one", fontweight="bold")
+        figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
     return figure
 
 

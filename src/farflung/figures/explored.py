@@ -10,7 +10,7 @@ from farflung.environments import OfVectors
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import Mapped, draw_on_map, is_wide
 from farflung.figures.paths import draw_team
-from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS
+from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import occupancy
 from farflung.runs import Run, typical_seed
@@ -36,7 +36,7 @@ def explored(run: Run) -> Figure:
             _occupancy_maps(right, run)
         num_agents = run.config.agents
         kind = f"one policy, {num_agents} trajectories" if run.config.single else f"{num_agents} agent{'s' * (num_agents > 1)}"
-        figure.suptitle(f"{run.config.world}, {kind}, horizon {run.world.horizon}", fontweight="bold")
+        figure.suptitle(f"{plain(run.config.world)}, {kind}, horizon {run.world.horizon}", fontweight="bold")
     return figure
 
 

@@ -11,7 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from farflung.figures.paths import OUT_OF_REACH, Plane, by_agent, colors_of, draw_plane, fit, is_jump
-from farflung.figures.style import STYLE
+from farflung.figures.style import STYLE, plain
 
 _CELLS = (OUT_OF_REACH, "white", "#cfe1f2")
 """Colours of cells that cannot be reached, that have not been visited yet, and that have."""
@@ -52,7 +52,7 @@ def film(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=_size(plane), layout="constrained")
-        figure.suptitle(episode.title, fontweight="bold")
+        figure.suptitle(plain(episode.title), fontweight="bold")
         axis = figure.subplots()
         draw_plane(axis, plane)
         fit(axis, plane, points)

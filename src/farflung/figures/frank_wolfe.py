@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from farflung.experiments.frank_wolfe import WAYS, Convergence
-from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 
 _COLORS = {"together": ORANGE, "estimated": GREEN, "in-turn": BLUE}
 
@@ -23,7 +23,7 @@ def converging(convergence: Convergence) -> Figure:
             _draw_sizes(axes[1], convergence, "together")
             _draw_sizes(axes[3], convergence, "in-turn")
             _draw_floors(axes[2], convergence)
-        figure.suptitle(f"Parallel Frank-Wolfe, {convergence.config.world}", fontweight="bold")
+        figure.suptitle(f"Parallel Frank-Wolfe, {plain(convergence.config.world)}", fontweight="bold")
     return figure
 
 

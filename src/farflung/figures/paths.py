@@ -18,7 +18,7 @@ from farflung.environments import OfVectors
 from farflung.environments.point_maze import PointMaze
 from farflung.environments.walls import Pair, Rectangle
 from farflung.figures.maps import Mapped
-from farflung.figures.style import BLUE, START_MARK, WALL
+from farflung.figures.style import BLUE, START_MARK, WALL, plain
 from farflung.runs import Run
 
 _AGENTS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
@@ -118,7 +118,7 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
     for left, right, bottom, top in plane.walls:
         axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, ec=WALL, lw=1.5, zorder=2.5))
     (left, bottom), (right, top) = plane.low, plane.high
-    axis.set(xlim=(left, right), ylim=(bottom, top), xlabel=plane.names[0], ylabel=plane.names[1])
+    axis.set(xlim=(left, right), ylim=(bottom, top), xlabel=plain(plane.names[0]), ylabel=plain(plane.names[1]))
     axis.set_aspect("equal" if plane.is_to_scale else "auto")
     axis.spines[:].set_visible(True)
     if not any(plane.names):
@@ -211,7 +211,7 @@ def _beside(axis: Axes) -> Axes:
 def _draw_histogram(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"], title: str) -> None:
     visits = plane.visits(points)[0]
     axis.stairs(visits / visits.sum(), plane.edges[1], fill=True, color=BLUE)
-    axis.set(xlabel=plane.names[1], ylabel="share of visits", title=title)
+    axis.set(xlabel=plain(plane.names[1]), ylabel="share of visits", title=title)
     axis.yaxis.set_major_formatter(PercentFormatter(1))
 
 

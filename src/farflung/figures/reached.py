@@ -13,7 +13,7 @@ from matplotlib.patches import Circle, Rectangle
 from farflung.environments import PointMaze, TabularMDP
 from farflung.experiments.offline import Reached
 from farflung.figures.maps import draw_on_map, is_wide
-from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL
+from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
 from farflung.statistics import mean_and_interval
 
 _NAMES = ("the dataset", "random actions, as many episodes")
@@ -38,7 +38,7 @@ def reached(found: Reached, name: str) -> Figure:
             _sorted(curves, found)
         transitions = f"{found.num_transitions:,} transitions"
         how = "implicit Q-learning" if isinstance(world, PointMaze) else "Q-learning"
-        figure.suptitle(f"goals reached by {how} from {name} ({transitions})", fontweight="bold")
+        figure.suptitle(f"goals reached by {how} from {plain(name)} ({transitions})", fontweight="bold")
     return figure
 
 

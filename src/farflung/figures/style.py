@@ -12,3 +12,8 @@ STYLE: dict[Any, Any] = {
 }
 LEGEND: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8, "handlelength": 1.5, "columnspacing": 1.2}
 VISITS = "expected share of visits"
+
+
+def plain(name: str) -> str:
+    """A name as it is drawn: between dollars, matplotlib would take it for a formula."""
+    return name.replace("$", r"\$")

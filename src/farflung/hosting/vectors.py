@@ -18,8 +18,18 @@ from jaxtyping import Bool, Float
 from farflung.entropy import Entropy
 from farflung.hosting.copies import FromId, Observed
 from farflung.hosting.indexing import LARGEST_BOUND, actions_of, parts_of
-from farflung.hosting.stepped import SteppedWorld
-from farflung.projection import Bounds, Choices, Projection, whole_bins, whole_neighbours
+from farflung.hosting.stepped import SteppedWorld, read_stepped
+from farflung.projection import (
+    Bounds,
+    Choices,
+    Projection,
+    read_actions,
+    read_numbers,
+    read_projection,
+    whole_bins,
+    whole_neighbours,
+)
+from farflung.untrusted import parse_object
 
 _RANDOM_STEPS = 300
 _MOST_PROJECTED = 3
@@ -109,10 +119,18 @@ class VectorWorld(SteppedWorld):
     @staticmethod
     def from_arrays(vectors: Any) -> "VectorWorld":
         """What `to_arrays` has kept; the environment itself is made when it is first played."""
-        kept = {name: _tuples(value) for name, value in json.loads(str(vectors)).items()}
-        actions, projection = kept.pop("actions"), kept.pop("projection")
-        space = Choices(**actions) if "num" in actions else Bounds(**actions)
-        return VectorWorld(**kept, make=None, actions=space, projection=Projection(**projection))
+        kept = parse_object(str(vectors))
+        center = read_numbers("observation_center", kept["observation_center"])
+        scale = read_numbers("observation_scale", kept["observation_scale"], len(center))
+        if min(scale) <= 0:
+            raise ValueError("observation_scale is positive numbers")
+        return VectorWorld(
+            **read_stepped(kept),
+            actions=read_actions(kept["actions"]),
+            projection=read_projection(kept["projection"], len(center)),
+            observation_center=center,
+            observation_scale=scale,
+        )
 
     def made(self, **changes: Any) -> "VectorWorld":
         """The world with its environment, where it was read from disk.
@@ -235,13 +253,6 @@ def _each(name: str, values: Sequence[float | int], number: int) -> tuple[float,
 
 def _rounded(values: np.ndarray) -> tuple[float, ...]:
     return tuple(float(f"{value:.4g}") for value in values)
-
-
-def _tuples(value: Any) -> Any:
-    """What JSON has made lists of, as tuples again; what describes the environment stays as it is."""
-    if isinstance(value, dict):
-        return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observation"]:

@@ -16,8 +16,9 @@ from farflung.checks import check_positive, unknown_name, whole_number
 from farflung.hosting.copies import FromId, Make, Observe, Observed
 from farflung.hosting.indexing import Known, Met, StateIndex, actions_of, num_reals, state_index
 from farflung.hosting.players import TablePlayer
-from farflung.hosting.stepped import COPIES, SteppedWorld
+from farflung.hosting.stepped import COPIES, SteppedWorld, read_stepped
 from farflung.hosting.vectors import VectorWorld, vector_world
+from farflung.untrusted import parse_object, told_in_one_line
 
 _MOST_CELLS = 1_000_000
 
@@ -67,19 +68,15 @@ class HostedWorld(SteppedWorld):
     @staticmethod
     def from_arrays(hosted: Any, features: Int[np.ndarray, "state feature"]) -> "HostedWorld":
         """What `to_arrays` has kept; the environment itself is made when it is first played."""
-        kept = json.loads(str(hosted))
-        grid = None if kept["grid"] is None else tuple(kept["grid"])
-        actions = list(range(kept["num_actions"]))
-        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in kept["settings"].items()}
-        return HostedWorld(
-            name=kept["name"],
-            make=None,
-            horizon=kept["horizon"],
-            index=Known(features),
-            actions=actions,
-            settings=settings,
-            grid=grid,
-        )
+        kept = parse_object(str(hosted))
+        about = read_stepped(kept)
+        if features.ndim != 2 or not np.issubdtype(features.dtype, np.integer):
+            raise ValueError(f"the features of states are whole numbers [state, feature], not {features.dtype}{features.shape}")
+        grid = None if kept["grid"] is None else tuple(whole_number("grid", size) for size in kept["grid"])
+        if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
+            raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
+        actions = list(range(whole_number("num_actions", kept["num_actions"], _MOST_CELLS)))
+        return HostedWorld(**about, index=Known(features), actions=actions, grid=grid)
 
     def made(self, **changes: Any) -> "HostedWorld":
         """The world with its environment, where it was read from disk.
@@ -91,8 +88,9 @@ class HostedWorld(SteppedWorld):
             return dataclasses.replace(self, **changes)
         self.check_settings()
         settings = {name: value for name, value in self.settings.items() if name != "options"}
-        again = hosted(**settings, **self.settings["options"], **changes)
-        assert isinstance(again, HostedWorld)
+        with told_in_one_line(f"{self.name} cannot be made from what was saved"):
+            again = hosted(**settings, **self.settings["options"], **changes)
+            assert isinstance(again, HostedWorld), "its states are vectors by now"
         again.know(self)
         return again
 

@@ -1,0 +1,51 @@
+import json
+
+import hypothesis.strategies as st
+from hypothesis import given
+from tests.fuzzing.broken import JSON, changed, examples, told_if_at_all
+
+from farflung.environments import gridworld, make_continuous, make_world
+from farflung.environments.point_maze import point_map
+
+CELLS = st.text("#.SG\n", max_size=40) | st.text("#.SG \r\n\x0b\x85\u2028A\ufeff", max_size=40) | st.text(max_size=20)
+RECIPE = {
+    "walls": [[0, 0, -1, 0.5]],
+    "starts": [[-0.5, 0]],
+    "horizon": 8,
+    "step_size": 0.1,
+    "low": [-1, -1],
+    "high": [1, 1],
+    "bins": [4, 4],
+    "neighbours": 4,
+}
+
+
+@examples(1)
+@given(CELLS, st.floats(0, 1))
+def test_any_text_is_a_map_or_is_told(text, slip):
+    with told_if_at_all():
+        assert gridworld(text, slip=slip).num_states > 1
+
+
+@examples(0.4)
+@given(CELLS, st.floats(0.05, 4))
+def test_any_text_is_a_plane_or_is_told(text, step_size):
+    with told_if_at_all():
+        assert point_map(text, step_size=step_size).num_free_cells > 0
+
+
+@examples(0.4)
+@given(st.binary(max_size=60) | CELLS.map(lambda text: text.encode("utf-8", "replace")))
+def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("maps") / "map.txt"
+    path.write_bytes(content)
+    with told_if_at_all():
+        assert make_world(str(path)).num_states > 1
+
+
+@examples(1)
+@given(st.data())
+def test_any_recipe_is_a_world_or_is_told(data):
+    recipe = data.draw(changed(RECIPE) | changed({"name": "point-gap", "horizon": 4}) | JSON)
+    with told_if_at_all():
+        assert make_continuous(json.dumps(recipe)).num_free_cells >= 0

@@ -1,0 +1,101 @@
+import json
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from tests.fuzzing.broken import (
+    FIXTURES,
+    VERSIONS,
+    changed,
+    changed_arrays,
+    damages,
+    examples,
+    pack,
+    temporary_copy,
+    told_if_at_all,
+    unpack,
+)
+
+from farflung import load_run
+from farflung.files import to_json
+from farflung.runs import final_values, typical_seed
+from farflung.statistics import final_table
+
+RUNS = FIXTURES / VERSIONS[-1] / "runs"
+KINDS = sorted(path.name for path in RUNS.iterdir())
+
+
+def read(path):
+    """Reads a run and looks at it as commands do."""
+    with told_if_at_all():
+        run = load_run(path)
+        final_values(run.updates, run.metrics)
+        run.team_of(typical_seed(run))
+        to_json(run.summary)
+        assert len(run.steps) == len(run.updates) == len(run.is_spaced)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(0.3)
+@given(data=st.data(), damage=damages())
+def test_a_run_with_a_broken_file_is_told_in_one_line(kind, data, damage):
+    with temporary_copy(RUNS / kind) as run:
+        damage(data.draw(st.sampled_from(sorted(run.iterdir()))))
+        read(run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(0.2)
+@given(data=st.data())
+def test_a_file_in_place_of_another_is_told_in_one_line(kind, data):
+    with temporary_copy(RUNS / kind) as run:
+        files = [path for other in KINDS for path in sorted((RUNS / other).iterdir())]
+        data.draw(st.sampled_from(sorted(run.iterdir()))).write_bytes(data.draw(st.sampled_from(files)).read_bytes())
+        read(run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(0.6)
+@given(data=st.data())
+def test_json_that_says_something_else_is_told_in_one_line(kind, data):
+    with temporary_copy(RUNS / kind) as run:
+        path = run / data.draw(st.sampled_from(["config.json", "config.json", "summary.json"]))
+        path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))))
+        read(run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(0.6)
+@given(data=st.data())
+def test_arrays_that_say_something_else_are_told_in_one_line(kind, data):
+    with temporary_copy(RUNS / kind) as run:
+        path = data.draw(st.sampled_from(sorted(run.glob("*.npz"))))
+        arrays = unpack(path)
+        texts = [name for name in ("hosted", "vectors", "recipe") if name in arrays]
+        if texts and data.draw(st.booleans()):
+            said = data.draw(changed(json.loads(str(arrays[texts[0]]))))
+            path.write_bytes(pack(arrays | {texts[0]: json.dumps(said)}))
+        else:
+            path.write_bytes(pack(data.draw(changed_arrays(arrays))))
+        read(run)
+
+
+@examples(0.3)
+@given(data=st.data())
+def test_a_table_of_metrics_that_says_something_else_is_told_in_one_line(data):
+    with temporary_copy(RUNS / "table") as run:
+        path = run / "metrics.csv"
+        cells = [line.split(",") for line in path.read_text().splitlines()]
+        row = data.draw(st.integers(0, len(cells) - 1))
+        column = data.draw(st.integers(0, len(cells[row]) - 1))
+        cells[row][column] = data.draw(
+            st.sampled_from(["", "nan", "inf", "1e400", "-1", "x", "0x10", "1_0", "٣"]) | st.text(max_size=5)
+        )
+        path.write_text("\n".join(map(",".join, cells)), encoding="utf-8", errors="replace")
+        read(run)
+
+
+def test_what_was_not_broken_is_read():
+    for kind in KINDS:
+        with temporary_copy(RUNS / kind) as run:
+            assert len(final_table(load_run(run))) > 7
