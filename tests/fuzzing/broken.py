@@ -1,6 +1,7 @@
 """Ways to break files, and what must become of whoever reads them."""
 
 import io
+import json
 import os
 import tempfile
 import zipfile
@@ -49,7 +50,15 @@ def temporary_copy(source):
             if path.is_file():
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(path.read_bytes())
+        forget_checksums(copy)
         yield copy
+
+
+def forget_checksums(run):
+    """Makes a run one from before there were any, as anyone can, so that its files are looked at one by one."""
+    for path in run.rglob("config.json"):
+        header = json.loads(path.read_text())
+        path.write_text(json.dumps({name: value for name, value in header.items() if name not in ("checksum", "sha256")}))
 
 
 @st.composite
