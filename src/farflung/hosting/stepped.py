@@ -73,4 +73,6 @@ def read_stepped(kept: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"what it takes to make {name} is not as farflung writes it")
     if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
         raise ValueError(f"what it takes to make {name} lacks the environment or its options")
+    # JSON has no tuples.
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {"name": name, "settings": settings, "horizon": whole_number("horizon", kept.pop("horizon")), "make": None}
