@@ -8,7 +8,7 @@ from farflung import load_run
 from farflung.cli import main
 
 QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0", "1"]
-SOON_COMPILED = ["--preset", "paper", "--agents", "2"]
+SOON_COMPILED = ["explore", "maze-det", "--preset", "paper", "--agents", "2", "--quiet"]
 
 
 @pytest.fixture(autouse=True)
@@ -152,8 +152,7 @@ def train(*arguments):
         yield progress
 trials.train = train
 from farflung.cli import main
-options = ["--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}, "--quiet", *{SOON_COMPILED}]
-raise SystemExit(main(["explore", "maze-det", *options]))
+raise SystemExit(main([*{SOON_COMPILED}, "--updates", "100000000", "--seeds", "0", "--out", {str(out)!r}]))
 """
     return run_python(code)
 
@@ -169,7 +168,7 @@ def test_a_real_interrupt_keeps_the_run(tmp_path):
 
 
 def test_two_runs_at_once_both_survive(tmp_path):
-    options = ["explore", "maze-det", *SOON_COMPILED, "--updates", "100", "--quiet", "--seeds"]
+    options = [*SOON_COMPILED, "--updates", "100", "--seeds"]
     command = [sys.executable, "-c", "import sys; from farflung.cli import main; sys.exit(main(sys.argv[1:]))", *options]
     processes = [subprocess.Popen([*command, str(seed)], cwd=tmp_path) for seed in (0, 1)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
