@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
 
 test: .venv/installed
-	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .
