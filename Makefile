@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test lint bench soak docs clean
+.PHONY: run test fuzz lint bench soak docs clean
 
 run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
 
 test: .venv/installed
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+
+fuzz: .venv/installed
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --numprocesses auto tests/fuzzing $(ARGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -30,8 +30,10 @@ def document(title: str, heading: str, introduction: str, sections: Sequence[Sec
         introduction: HTML.
         preview: why the numbers are preliminary, if they are.
     """
-    contents = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title, _ in sections)
-    body = "".join(f'<section id="{name}"><h2>{escape(title)}</h2>{content}</section>' for name, title, content in sections)
+    contents = "".join(f'<li><a href="#{escape(name)}">{escape(title)}</a></li>' for name, title, _ in sections)
+    body = "".join(
+        f'<section id="{escape(name)}"><h2>{escape(title)}</h2>{content}</section>' for name, title, content in sections
+    )
     banner = f'<p class="preview">Preview: {escape(preview)}</p>' if preview else ""
     return f"""<!doctype html>
 <html lang="en">

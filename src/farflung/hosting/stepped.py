@@ -38,8 +38,8 @@ class SteppedWorld:
         installed = [place for place in sys.path if place]
         if module and module not in sys.modules and PathFinder.find_spec(module, installed) is None:
             raise ValueError(
-                f"{self.name} needs the module {module}, which is not installed: import it first, or set PYTHONPATH=. "
-                "if it lies here and you trust it"
+                f"{self.name} needs the module {module}, which is not installed: import it first, or, if it lies in this "
+                "directory and you trust it, set PYTHONPATH=."
             )
 
     def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:

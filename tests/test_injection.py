@@ -1,0 +1,107 @@
+"""Names that come from files are shown as they are: on pages, in notebooks, figures and terminals."""
+
+import dataclasses
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from rich.table import Table
+from tests.experiments.pages import Page
+from tests.fuzzing.broken import FIXTURES, VERSIONS
+
+from farflung import load_run, notebook
+from farflung.cli import main
+from farflung.commands import terminal
+from farflung.figures import explored
+from farflung.layout import Picture, Section, Value, definition_table, document, figure_section, value_table
+
+RUNS = FIXTURES / VERSIONS[-1] / "runs"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</style></script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    "[x](javascript:alert(1)) **bold**",
+    "' onmouseover='alert(1)",
+    "&lt;script&gt;",
+)
+
+
+def assert_harmless(html, num_images=0):
+    page = Page(html)
+    assert not {"script", "iframe", "object", "svg"} & set(page.tags)
+    assert len(page.images) == num_images
+    assert all(set(image) <= {"alt", "src", "width"} for image in page.images)
+    assert all(link.startswith("#") for link in page.links)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_page_runs_nothing_that_it_is_given(text):
+    sections = [
+        Section("settings", text, definition_table({text: text}) + value_table([text], [(text, [Value(text)])], text)),
+        figure_section(Picture("figure", text, text, text.encode())),
+    ]
+    html = document(text, text, "introduction", sections, text)
+    assert_harmless(html, num_images=1)
+
+
+@pytest.mark.parametrize("text", HOSTILE[1:2])
+def test_a_notebook_runs_nothing_that_a_run_is_called(text):
+    for kind, show in (("hosted", notebook.hosted_html), ("vectors", notebook.vectors_html)):
+        world = load_run(RUNS / kind).world
+        named = {"projection": dataclasses.replace(world.projection, names=(text, text))} if kind == "vectors" else {}
+        assert_harmless(show(dataclasses.replace(world, name=text, **named)))
+    run = load_run(RUNS / "table")
+    called = dataclasses.replace(run, config=dataclasses.replace(run.config, world=text))
+    assert_harmless(notebook.run_html(called), num_images=1)
+
+
+def test_a_name_is_no_formula_in_a_figure():
+    run = load_run(RUNS / "table")
+    figure = explored(dataclasses.replace(run, config=dataclasses.replace(run.config, world=r"$\nonsense{$")))
+    figure.savefig(io.BytesIO(), format="png", dpi=20)
+    assert r"\nonsense{" in figure.get_suptitle()
+
+
+def test_a_terminal_shows_names_as_they_are(capsys):
+    name = "[red]x[/red] \x1b[31m:smile: \x07 [link=https://example.org]y"
+    table = Table(title=name)
+    table.add_column(name)
+    table.add_row(name)
+    console = terminal.console()
+    console.print(table)
+    console.print(name)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert shown.count(r"[red]x[/red] \x1b[31m:smile:") >= 2
+
+
+def test_a_run_whose_name_steers_the_terminal_is_refused_in_one_line(tmp_path, capsys):
+    shutil.copytree(RUNS / "table", tmp_path / "run")
+    header = json.loads((tmp_path / "run" / "config.json").read_text())
+    header["config"]["world"] = "\x1b]0;owned\x07\nfarflung: fine"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(header))
+    assert main(["film", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert "none of them for control" in line
+
+
+@pytest.mark.parametrize("arguments", [["explore", "--help"], ["--version"]])
+def test_who_stops_reading_ends_a_command_quietly(arguments):
+    code = f"import sys; from farflung.cli import main; sys.exit(main({arguments}))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+def test_a_full_disk_for_the_output_is_one_line():
+    code = "import sys; from farflung.cli import main; sys.exit(main(['--version']))"
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        ended = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "farflung: No space left on device\n")
