@@ -175,7 +175,7 @@ def test_nothing_is_left_behind_where_nothing_was_kept(tmp_path):
         pass
 
 
-def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path):
+def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path, monkeypatch):
     whole = explore("maze-det", **QUICK)
     with pytest.raises(CutError):
         explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
@@ -186,13 +186,14 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path):
         explore("maze-det", **QUICK, out=tmp_path / "run")
     with pytest.raises(CutError):
         resume(tmp_path / "run", on_progress=cut_after(41))
-    seen = []
+    seen, devices = [], jax.local_devices()
+    monkeypatch.setattr("jax.local_devices", lambda: devices[:1])  # on a smaller machine
     resumed = resume(tmp_path / "run", on_progress=seen.append)
-    assert seen[1].update >= 41
+    assert seen[1].update >= 41  # the first says that it compiles
     same(resumed, whole)
     same(load_run(tmp_path / "run"), whole)
     assert not (tmp_path / "run" / "unfinished").exists()
-    with pytest.raises(ValueError, match="holds no training that was cut short"):
+    with pytest.raises(ValueError, match="run is finished: there is nothing to go on with"):
         resume(tmp_path / "run")
 
 
@@ -202,7 +203,7 @@ def test_one_that_was_finished_but_not_saved_is_only_saved(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr("farflung.runs.save_run", full)
-        with pytest.raises(ValueError, match="No space left"):
+        with pytest.raises(ValueError, match=r"No space left on device; .* is kept, farflung explore --resume .* goes on"):
             explore("maze-det", **QUICK, out=tmp_path / "run")
     same(resume(tmp_path / "run"), explore("maze-det", **QUICK))
 

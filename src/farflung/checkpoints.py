@@ -173,6 +173,16 @@ class Keeper:
     def has_checkpoints(self) -> bool:
         return bool(_checkpoints(self.folder))
 
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Has what goes wrong say as well that it can be gone on, if it can."""
+        try:
+            yield
+        except ValueError as error:
+            if not self.has_checkpoints:
+                raise
+            raise ValueError(f"{error}; what was learnt is kept, farflung explore --resume {self.out} goes on") from error
+
     def discard(self) -> None:
         """What is finished needs it no more; it ends with its config, should the rest survive."""
         (self.folder / _CONFIG).unlink(missing_ok=True)
@@ -214,7 +224,8 @@ def kept(out: Path, world: World | None = None, minutes: float = MINUTES, update
     """
     folder = out / UNFINISHED
     if not (folder / _CONFIG).is_file():
-        raise ValueError(f"{out} holds no training that was cut short")
+        why = "is finished" if (out / _CONFIG).is_file() else "holds no training that was cut short"
+        raise ValueError(f"{out} {why}: there is nothing to go on with")
     with locked(folder, out):
         with told_in_one_line(f"{out} holds no training that can be gone on with"):
             header = read_object(member(folder, _CONFIG))

@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import fcntl
 import io
 import json
 import os
@@ -16,6 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+
+try:
+    import fcntl
+except ImportError:  # Windows has other locks
+    fcntl = None  # type: ignore[assignment]
 
 from farflung.untrusted import check_version, read_object
 
@@ -166,7 +170,9 @@ def append(path: Path, content: bytes, num_bytes: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Has a file, or what a folder lists, reach the disk."""
+    """Has a file, or what a folder lists, reach the disk, where the system can do that."""
+    if os.name == "nt":
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -182,6 +188,9 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
         what: as which it is known to whoever is told, if not by its own name.
     """
     path = folder / "lock"
+    if fcntl is None:
+        yield
+        return
     while True:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

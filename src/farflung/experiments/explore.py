@@ -1,5 +1,6 @@
 """Train a team on one world: the work behind `farflung explore`."""
 
+import contextlib
 import dataclasses
 import json
 import warnings
@@ -130,6 +131,7 @@ def _train(
         world.know(checkpoint.world)
     name = config.name if keeper is None else keeper.out.resolve().name
     with (
+        contextlib.nullcontext() if keeper is None else keeper.telling(),
         interrupts.stoppable(),
         resolved(loggers, _LOGS, name) as chosen,
         Together(config) as followers,

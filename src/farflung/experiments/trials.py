@@ -162,7 +162,7 @@ def finish(
             records.add(latest.recorded, steps, latest.metrics)
             if on_records is not None and len(latest.recorded):
                 on_records(latest.recorded, steps, latest.metrics)
-            if on_progress is not None:
+            if on_progress is not None and latest is not trials.start:
                 rate = (_num_steps(trials, latest) - num_before) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *records.shown))
             is_interrupted = interrupts.asked() is not None and latest.update < num_updates
