@@ -103,8 +103,10 @@ def main(config: Soak) -> int:
         wanted, seconds = {}, {}
         for task in config.tasks:
             began = time.monotonic()
-            folder = fresh(root, task)
-            run(TASKS[task].begin, folder, Seen())
+            folder, undisturbed = fresh(root, task), Seen()
+            run(TASKS[task].begin, folder, undisturbed)
+            if undisturbed.failed:
+                sys.exit(f"{task} fails by itself: {undisturbed.failed[0]}")
             wanted[task], seconds[task] = digests(TASKS[task], folder), time.monotonic() - began
             tell(f"{task}: {seconds[task]:.1f} s, {len(wanted[task])} files to compare")
         seen = {task: Seen() for task in config.tasks}

@@ -160,3 +160,8 @@ def test_certainty_concentrates_at_once():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_bounds_hold_for_more_samples_than_anyone_draws():
+    assert theory.bias_bound(43, 2**40) == pytest.approx(42 / 2**40)
+    assert 0 < theory.largest_change(2**40) < 1e-10

@@ -27,8 +27,8 @@ from farflung.metrics import Metrics
 from farflung.progress import Counted, Progress, Standing
 from farflung.run_files import read_config, write_header
 from farflung.runs import UNFINISHED
-from farflung.untrusted import check_version, member, read_arrays, read_object, told_in_one_line
-from farflung.world_files import world_from_bytes, world_to_bytes
+from farflung.untrusted import check_version, file_size, member, parse_object, read_arrays, read_object, told_in_one_line
+from farflung.world_files import world_from_arrays, world_from_bytes, world_to_bytes
 
 MINUTES = 2.0
 """Between two checkpoints, unless something else is asked for."""
@@ -89,6 +89,7 @@ class Records:
 
     def _read(self) -> tuple[np.ndarray, np.ndarray, Metrics]:
         assert self._path is not None
+        file_size(self._path)  # raises ValueError if it is no file
         with self._path.open("rb") as file:
             content = file.read(self.num_bytes)
         if len(content) < self.num_bytes or zlib.crc32(content) != self.checksum:
@@ -230,7 +231,7 @@ def kept(out: Path, world: World | None = None, minutes: float = MINUTES, update
         with told_in_one_line(f"{out} holds no training that can be gone on with"):
             header = read_object(member(folder, _CONFIG))
             config = read_config(header)
-            world = world_from_bytes(member(folder, _WORLD).read_bytes()) if world is None else world
+            world = world_from_arrays(read_arrays(member(folder, _WORLD))) if world is None else world
             if isinstance(world, SteppedWorld):
                 world = world.made(**_stepping(header))
         yield Keeper(out, config, world, minutes, updates)
@@ -275,11 +276,10 @@ def _to_bytes(standing: Standing, records: Records, seconds: float, world: World
 
 
 def _read(path: Path, keeper: Keeper) -> Checkpoint:
-    content = path.read_bytes()
-    if _digest(content) != path.stem.rpartition("-")[2]:
+    arrays = read_arrays(path)
+    if _digest(path.read_bytes()) != path.stem.rpartition("-")[2]:
         raise ValueError("it is damaged")
-    arrays = read_arrays(content)
-    about = json.loads(str(arrays["about"]))
+    about = parse_object(str(arrays["about"]))
     check_version(about["format_version"], FORMAT_VERSION, about["farflung"])
     leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]
     world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None

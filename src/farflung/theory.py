@@ -38,7 +38,7 @@ def deviation_probability(distribution: Distribution, num_samples: int, epsilon:
     entropy = stats.entropy(shares)
     if entropy == 0:
         return 0.0  # the limit: there is nothing to be missed
-    exponent = whole_number("num_samples", num_samples) * epsilon**2 * variance(shares) / (2 * len(shares) ** 3 * entropy**2)
+    exponent = _whole_samples(num_samples) * epsilon**2 * variance(shares) / (2 * len(shares) ** 3 * entropy**2)
     return min(1.0, 2 * len(shares) * math.exp(-exponent))
 
 
@@ -62,7 +62,7 @@ def bias_bound(num_states: int, num_samples: int) -> float:
 
     Paninski, "Estimation of Entropy and Mutual Information", Neural Computation 15, 2003, Proposition 1.
     """
-    return math.log1p((whole_number("num_states", num_states) - 1) / whole_number("num_samples", num_samples))
+    return math.log1p((whole_number("num_states", num_states) - 1) / _whole_samples(num_samples))
 
 
 def largest_change(num_samples: int) -> float:
@@ -74,7 +74,7 @@ def largest_change(num_samples: int) -> float:
     >>> largest_change(2) == math.log(2)
     True
     """
-    share = 1 / whole_number("num_samples", num_samples)
+    share = 1 / _whole_samples(num_samples)
     return float(stats.entropy([share, 1 - share]))
 
 
@@ -232,3 +232,8 @@ def check_distribution(distribution: Distribution) -> Float[np.ndarray, " state"
     if abs(shares.sum() - 1) > _TOLERANCE:
         raise ValueError(f"the probabilities of a distribution add up to one, not {shares.sum():.6g}: divide by their sum")
     return np.asarray(shares / shares.sum())
+
+
+def _whole_samples(number: int) -> int:
+    """Nobody draws them: of a bound that asks for billions, all are counted."""
+    return whole_number("num_samples", number, math.inf)

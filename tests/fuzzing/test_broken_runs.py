@@ -1,4 +1,5 @@
 import json
+import warnings
 
 import hypothesis.strategies as st
 import pytest
@@ -17,6 +18,7 @@ from tests.fuzzing.broken import (
 )
 
 from farflung import load_run
+from farflung.checkpoints import CheckpointWarning, kept
 from farflung.files import to_json
 from farflung.runs import final_values, typical_seed
 from farflung.statistics import final_table
@@ -93,6 +95,18 @@ def test_a_table_of_metrics_that_says_something_else_is_told_in_one_line(data):
         )
         path.write_text("\n".join(map(",".join, cells)), encoding="utf-8", errors="replace")
         read(run)
+
+
+@pytest.mark.parametrize("kind", ["hosted", "table"])
+@examples(0.4)
+@given(data=st.data(), damage=damages())
+def test_a_training_with_a_broken_file_is_gone_on_with_or_told_in_one_line(kind, data, damage):
+    with temporary_copy(FIXTURES / VERSIONS[-1] / "unfinished" / kind) as run:
+        damage(data.draw(st.sampled_from(sorted((run / "unfinished").iterdir()))))
+        with told_if_at_all(), warnings.catch_warnings(), kept(run) as keeper:
+            warnings.simplefilter("ignore", CheckpointWarning)
+            found = keeper.latest()
+            assert found is None or found.standing.update in (1, 3, 6)
 
 
 def test_what_was_not_broken_is_read():
