@@ -23,7 +23,8 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
     if not isinstance(environment, ContinuousWorld):
         values = values[:-1]  # the entropy from neighbours is of states that are vectors
     summary = {"farflung": "test", "ceiling": {"bound": 2.0}}
-    return Run(config, environment, updates, Metrics(*values), TabularSoftmax(jnp.zeros((len(seeds), 1, 1, 1)), False), summary)
+    shape = (len(seeds), config.num_policies, environment.num_states, environment.num_actions)
+    return Run(config, environment, updates, Metrics(*values), TabularSoftmax(jnp.zeros(shape), False), summary)
 
 
 def made_continuous_run(world="point-gap", num_steps=20, **settings):

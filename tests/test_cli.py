@@ -6,6 +6,7 @@ import pytest
 
 from farflung import load_run
 from farflung.cli import main
+from farflung.files import FORMAT_VERSION
 
 QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0", "1"]
 SOON_COMPILED = ["explore", "maze-det", "--preset", "paper", "--agents", "2", "--quiet"]
@@ -36,7 +37,7 @@ def test_json_is_the_only_thing_on_stdout(tmp_path, capsys):
     assert main(["explore", "maze-det", *QUICK, "--out", "here", "--json"]) == 0
     captured = capsys.readouterr()
     summary = json.loads(captured.out)
-    assert summary == json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert {**summary, "format_version": FORMAT_VERSION} == json.loads((tmp_path / "here" / "summary.json").read_text())
     assert len(summary["final"]["entropy"]) == 2
     assert "normalized entropy" in captured.err
 
