@@ -12,6 +12,6 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 mpl.use("agg")
 hypothesis.settings.register_profile("farflung", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
-    "long", deadline=None, max_examples=5000, suppress_health_check=list(hypothesis.HealthCheck), print_blob=True
+    "long", deadline=None, max_examples=10_000, suppress_health_check=list(hypothesis.HealthCheck), print_blob=True
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "farflung"))

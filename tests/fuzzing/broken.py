@@ -28,7 +28,7 @@ DTYPES = st.sampled_from(["f4", "f8", "f2", "i1", "i4", "i8", "u1", "u8", "?", "
 
 def examples(share):
     """A part of the examples of the profile that is chosen: those of slow readers are fewer."""
-    return settings(max_examples=max(5, round(share * settings().max_examples)))
+    return settings(max_examples=max(4, round(share * settings().max_examples / 3)))
 
 
 @contextmanager
