@@ -92,7 +92,9 @@ class Results(NamedTuple):
 
     def write_arrays(self, name: str, **arrays: Any) -> None:
         """As NumPy's compressed archive."""
-        np.savez_compressed(self.path / name, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+        file = io.BytesIO()
+        np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+        write_atomically(self.path / name, file.getvalue())
 
     def draw(self, name: str, figure: Figure) -> None:
         """As PNG and SVG."""
@@ -217,9 +219,15 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Saves a figure as PNG and SVG under one name; it is laid out once, not for each format."""
-    figure.savefig(path.with_suffix(".png"), dpi=150)
+    _save_as(figure, path.with_suffix(".png"), dpi=150)
     figure.set_layout_engine("none")
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    _save_as(figure, path.with_suffix(".svg"), metadata={"Date": None})
+
+
+def _save_as(figure: Figure, path: Path, **options: Any) -> None:
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix[1:], **options)
+    write_atomically(path, file.getvalue())
 
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
