@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -162,9 +161,10 @@ def _save_figures(figures: Figures, folder: Path, executor: Executor | None) -> 
     """Saves each figure as PNG and SVG and returns name, title, caption and SVG; the folder is replaced as a whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     pictures = []
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".figures-", ignore_cleanup_errors=True) as staging:
-        fresh = Path(staging) / "figures"
-        fresh.mkdir()
+    fresh = folder.parent / f".{folder.name}"
+    shutil.rmtree(fresh, ignore_errors=True)  # of somebody who was killed
+    fresh.mkdir()
+    try:
         jobs = [make for *_, make in figures.values()], [fresh / name for name in figures]
         for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
             pass
@@ -173,6 +173,8 @@ def _save_figures(figures: Figures, folder: Path, executor: Executor | None) -> 
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
     return pictures
 
 
