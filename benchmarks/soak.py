@@ -120,7 +120,7 @@ def main(config: Soak) -> int:
         while not is_over():
             for task in config.tasks:
                 folder = fresh(root, task)
-                survive(TASKS[task], folder, seen[task], partial(generator.uniform, 0, 0.8 * seconds[task]), is_over)
+                survive(TASKS[task], folder, seen[task], partial(generator.uniform, 0, 0.6 * seconds[task]), is_over)
                 seen[task].finished += 1
                 seen[task].differing += digests(TASKS[task], folder) != wanted[task]
                 seen[task].left_behind += [str(path.relative_to(folder)) for path in folder.rglob(".*")]
