@@ -276,9 +276,11 @@ def _to_bytes(standing: Standing, records: Records, seconds: float, world: World
 
 
 def _read(path: Path, keeper: Keeper) -> Checkpoint:
-    arrays = read_arrays(path)
-    if _digest(path.read_bytes()) != path.stem.rpartition("-")[2]:
+    file_size(path)  # raises ValueError if it is no file
+    content = path.read_bytes()
+    if _digest(content) != path.stem.rpartition("-")[2]:
         raise ValueError("it is damaged")
+    arrays = read_arrays(content)
     about = parse_object(str(arrays["about"]))
     check_version(about["format_version"], FORMAT_VERSION, about["farflung"])
     leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]

@@ -14,7 +14,7 @@ MOST = 2**31 - 1
 """The largest number that arrays of 32 bits can count to."""
 
 
-def whole_number(name: str, value: Any, most: float = MOST) -> int:
+def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
     """The value as an int, if it is a whole number from 1 on."""
     number = _as_int(value)
     if number is None:
