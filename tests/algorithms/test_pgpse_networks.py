@@ -1,5 +1,6 @@
 """PGPSE with networks in worlds of vectors, against the enumeration of everything that can happen, and how faults are met."""
 
+import functools
 import itertools
 
 import equinox as eqx
@@ -71,6 +72,27 @@ def every_batch(world, num_agents, batch_size):
     return Trajectories(jnp.asarray(places[index][..., None], jnp.float32), jnp.asarray(choices[index], jnp.int32))
 
 
+def chance(team, batch):
+    """The probability that a team plays a batch."""
+    chosen = log_probabilities(team, acted_in(batch), batch.actions)
+    is_real = jnp.isfinite(acted_in(batch)[..., 0])
+    # An episode that has ended is listed once for each choice that is never made.
+    return jnp.exp(jnp.sum(jnp.where(is_real, chosen, -jnp.log(2.0))))
+
+
+@functools.cache
+def team_and_exact_gradient(world):
+    """The same for every credit."""
+
+    def expected_entropy(team):
+        elements = every_batch(world, 2, 1)
+        values = jax.vmap(lambda element: world.entropy.value(element.states[0]))(elements)
+        return jnp.sum(jax.vmap(chance, (None, 0))(team, elements) * values)
+
+    team = jax.jit(PGPSE(2, networks=Networks((3,)), init_scale=1.0).init)(jax.random.key(5), world).team
+    return team, jax.jit(jax.grad(expected_entropy))(team)
+
+
 @pytest.mark.parametrize(
     ("credit", "world"),
     [
@@ -81,15 +103,8 @@ def every_batch(world, num_agents, batch_size):
     ids=str,
 )
 def test_the_mean_gradient_is_that_of_the_expected_entropy(credit, world):
-    algorithm = PGPSE(2, batch_size=2, credit=credit, networks=Networks((3,)), init_scale=1.0)
-    team = jax.jit(algorithm.init)(jax.random.key(5), world).team
-
-    def chance(team, batch):
-        chosen = log_probabilities(team, acted_in(batch), batch.actions)
-        is_real = jnp.isfinite(acted_in(batch)[..., 0])
-        # An episode that has ended is listed once for each choice that is never made.
-        return jnp.exp(jnp.sum(jnp.where(is_real, chosen, -jnp.log(2.0))))
-
+    algorithm = PGPSE(2, batch_size=2, credit=credit, networks=Networks((3,)))
+    team, exact = team_and_exact_gradient(world)
     batches = every_batch(world, 2, 2)
 
     @jax.jit
@@ -98,14 +113,8 @@ def test_the_mean_gradient_is_that_of_the_expected_entropy(credit, world):
         weights = jax.vmap(chance, (None, 0))(team, batches)
         return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), gradients), jnp.sum(weights)
 
-    def expected_entropy(team):
-        elements = every_batch(world, 2, 1)
-        values = jax.vmap(lambda element: world.entropy.value(element.states[0]))(elements)
-        return jnp.sum(jax.vmap(chance, (None, 0))(team, elements) * values)
-
     found, whole = mean_gradient(team)
     assert float(whole) == pytest.approx(1, abs=1e-5)
-    exact = jax.jit(jax.grad(expected_entropy))(team)
     jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, atol=2e-5), found, exact)
 
 
