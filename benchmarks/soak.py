@@ -1,6 +1,7 @@
 """A long loop of trainings, datasets and reports that are killed at random moments, and must end as if they were not."""
 
 import hashlib
+import itertools
 import json
 import random
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import tyro
 
 _RUN = "import sys; from farflung.cli import main; sys.exit(main())"
+_KILLS_IN_A_ROW = 5
 _TRAIN = ("--seeds", "0", "1", "--quiet", "--checkpoint-minutes", "0.01", "--out", "run")
 
 
@@ -131,10 +133,10 @@ def main(config: Soak) -> int:
 
 
 def survive(task: Task, folder: Path, seen: Seen, delay: Callable[[], float], is_over: Callable[[], bool]) -> None:
-    """Begins, kills and goes on until the task is finished."""
-    while True:
+    """Begins, kills and goes on until the task is finished; after a few kills it is let through, to make way for the next."""
+    for number in itertools.count():
         command = task.go_on if (folder / task.begun).exists() else (*task.begin, "--force") if task.begun else task.begin
-        if run(command, folder, seen, None if is_over() else delay()):
+        if run(command, folder, seen, None if is_over() or number == _KILLS_IN_A_ROW else delay()):
             return
         seen.kills += 1
 
