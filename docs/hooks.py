@@ -12,6 +12,7 @@ from latex2mathml.converter import convert
 from tyro.extras import get_parser
 
 from farflung.cli import COMMANDS, STYLE
+from farflung.commands.explore import resume
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.M | re.S)
@@ -41,12 +42,13 @@ def _mathml(formula: str, display: str) -> str:
 
 def _reference() -> Iterator[str]:
     """Each command with its options, as its own help has them."""
-    for name, command in COMMANDS.items():
+    first, *others = COMMANDS.items()
+    for name, command in [first, ("explore --resume", resume), *others]:
         config = get_type_hints(command)["config"]
         actions = [action for action in get_parser(command, config=STYLE)._actions if action.dest != "help"]
         arguments = [str(action.metavar) for action in actions if not action.option_strings]
-        yield f"## {name}"
-        yield f"`{' '.join(['farflung', name, '[OPTIONS]', *arguments])}`"
+        yield f"{'###' if '--' in name else '##'} {name}"
+        yield f"`{' '.join(['farflung', name.split()[0], '[OPTIONS]', *arguments])}`"
         yield str(inspect.getdoc(config))
         yield "\n".join(["| option | meaning | default |", "| --- | --- | --- |", *map(_row, actions)])
 

@@ -124,13 +124,24 @@ class Keeper:
     """After how many updates a checkpoint is due whatever the time."""
     _kept: tuple[int, float] = (0, 0.0)
     _has_failed: bool = False
+    _beside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._kept = (0, time.monotonic())
+        self._kept, self._beside = (0, time.monotonic()), self._names()
 
     @property
     def folder(self) -> Path:
         return self.out / UNFINISHED
+
+    def check_alone(self) -> None:
+        """Raises ValueError if somebody, such as a logger, has put something into the run's directory by now."""
+        for name in sorted(self._names() - self._beside):
+            raise ValueError(f"{name} has appeared in {self.out}, where the run goes: choose another directory")
+
+    def _names(self) -> frozenset[str]:
+        return (
+            frozenset(path.name for path in self.out.iterdir() if path.name != UNFINISHED) if self.out.is_dir() else frozenset()
+        )
 
     def new_records(self) -> Records:
         return Records(self.config.seeds, self.folder / _METRICS)

@@ -86,7 +86,7 @@ def test_an_interrupt_closes_the_loggers():
 
 
 def test_a_log_in_the_runs_own_directory_is_told_before_the_training(tmp_path):
-    with pytest.raises(ValueError, match="is not empty and holds no run"):
+    with pytest.raises(ValueError, match=r"config.json has appeared in .*run, where the run goes: choose another directory"):
         farflung.explore(WORLD, updates=10**9, loggers=[CSV(tmp_path / "run")], out=tmp_path / "run")
 
 

@@ -139,7 +139,7 @@ def _train(
         for logger in chosen:
             followers.add(logger)
         if keeper is not None:
-            runs.check_destination(keeper.out, force=True)  # once more: a logger may have put its files there
+            keeper.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
