@@ -11,7 +11,8 @@ import pytest
 from farflung.interrupts import Stopped, asked, stoppable, uninterrupted
 
 WAITING = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from farflung.interrupts import asked, stoppable
 with stoppable():
     print("ready", flush=True)
@@ -21,6 +22,14 @@ with stoppable():
     if sys.argv[1] == "slow":
         time.sleep(60)
 """
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal():
+    """What runs in the background may have inherited that interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
