@@ -20,7 +20,7 @@ from jaxtyping import Int
 
 from farflung.config import Explore
 from farflung.environments import World
-from farflung.files import FORMAT_VERSION, append, locked, write_atomically
+from farflung.files import FORMAT_VERSION, LOCK, append, locked, write_atomically
 from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics
@@ -210,7 +210,7 @@ def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, 
         keeper.folder.mkdir(parents=True, exist_ok=True)
         with locked(keeper.folder, out):
             for old in keeper.folder.iterdir():
-                if old.name != "lock":
+                if old.name != LOCK:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
             write_atomically(keeper.folder / _WORLD, world_to_bytes(world))
             stepping = {name: getattr(world, name) for name in _STEPPING} if isinstance(world, SteppedWorld) else {}

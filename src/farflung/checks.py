@@ -89,6 +89,13 @@ def check_frank_wolfe(config: Any) -> None:
         raise ValueError("sampled oracles need a smoothing above 0, say 0.001: the entropy's gradient has no bound without")
 
 
+def check_checkpoints(minutes: Any, updates: Any) -> None:
+    """Checks how often there are checkpoints, for the function and the command that share these settings."""
+    check_positive("checkpoint_minutes", minutes)
+    if updates is not None:
+        whole_number("checkpoint_updates", updates)
+
+
 def check_share(name: str, value: Any) -> None:
     if not (isinstance(value, numbers.Real) and 0 < float(value) <= 1):
         raise ValueError(f"{name} is a share above 0 and at most 1, not {value}")

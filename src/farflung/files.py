@@ -24,6 +24,8 @@ except ImportError:  # Windows has other locks
 from farflung.untrusted import check_version, read_object
 
 FORMAT_VERSION = 3
+LOCK = "lock"
+"""The file in a folder that says who works there."""
 _COLLECTION = "contents.json"
 
 
@@ -189,7 +191,7 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
     Args:
         what: as which it is known to whoever is told, if not by its own name.
     """
-    path = folder / "lock"
+    path = folder / LOCK
     if fcntl is None:
         yield
         return

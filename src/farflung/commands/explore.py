@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from farflung.checks import check_positive, whole_number
+from farflung.checks import check_checkpoints
 from farflung.commands import terminal
 from farflung.commands.terminal import Logging, Output, one_line_warnings, progress_bar
 from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, Explore, Features, Hosting, check_world, is_map_file
@@ -35,9 +35,7 @@ class Keeping:
     """Updates after which there is one at the latest."""
 
     def __post_init__(self) -> None:
-        check_positive("checkpoint_minutes", self.checkpoint_minutes)
-        if self.checkpoint_updates is not None:
-            whole_number("checkpoint_updates", self.checkpoint_updates)
+        check_checkpoints(self.checkpoint_minutes, self.checkpoint_updates)
 
 
 @dataclass(frozen=True)

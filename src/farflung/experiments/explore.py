@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray
 from farflung import figures, interrupts, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.checkpoints import MINUTES, Keeper, keeping, kept
-from farflung.checks import check_positive, whole_number
+from farflung.checks import check_checkpoints
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
@@ -71,7 +71,7 @@ def explore(
         checkpoint_updates: after how many updates that is done at the latest.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
-    _check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    check_checkpoints(checkpoint_minutes, checkpoint_updates)
     environment: World
     if isinstance(world, World):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
@@ -110,7 +110,7 @@ def resume(
         path: the directory that its run was to be saved in.
         world: that of the run, where only the program that began it can make it again.
     """
-    _check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    check_checkpoints(checkpoint_minutes, checkpoint_updates)
     with kept(Path(path), world, checkpoint_minutes, checkpoint_updates) as keeper:
         return _train(keeper.config, keeper.world, keeper, on_progress, loggers, live=live)
 
@@ -162,12 +162,6 @@ def _train(
             if not run.summary["is_interrupted"] and "stopped_because" not in run.summary:
                 keeper.discard()
     return run
-
-
-def _check_checkpoints(minutes: Any, updates: Any) -> None:
-    check_positive("checkpoint_minutes", minutes)
-    if updates is not None:
-        whole_number("checkpoint_updates", updates)
 
 
 def _baseline(config: Explore, world: World) -> dict[str, float] | None:
