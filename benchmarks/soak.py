@@ -19,6 +19,8 @@ import tyro
 
 _RUN = "import sys; from farflung.cli import main; sys.exit(main())"
 _KILLS_IN_A_ROW = 5
+_ABLATE = ("ablate", "--worlds", "room-det", "--agents", "2", "--credits", "total", "causal", "--optimizers", "adam", "--quiet")
+_ABLATE += ("--seeds", "2", "--updates", "100", "--paper-updates", "500", "--batches", "20", "--out", "page")
 _TRAIN = ("--seeds", "0", "1", "--quiet", "--checkpoint-minutes", "0.01", "--out", "run")
 
 
@@ -30,7 +32,7 @@ class Soak:
     """How long the loop goes on, after the results to compare with were made."""
     kills: int | None = None
     """End after so many kills already."""
-    tasks: tuple[str, ...] = ("tables", "networks", "hosted", "collect", "reproduce")
+    tasks: tuple[str, ...] = ("tables", "networks", "hosted", "collect", "reproduce", "ablate")
     """What is killed, in turns."""
     seed: int = 0
     """Of the moments of the kills."""
@@ -79,6 +81,7 @@ TASKS = {
         ("reproduce", "--quick", "--quiet", "--out", "report"),
         ("report/data/[!t]*.csv",),
     ),
+    "ablate": Task(_ABLATE, _ABLATE, ("page/data/*.csv",)),
 }
 
 

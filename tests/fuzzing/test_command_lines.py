@@ -13,12 +13,13 @@ from tests.fuzzing.broken import FIXTURES, VERSIONS, examples
 
 from farflung import config
 from farflung.cli import COMMANDS, main
+from farflung.commands.explore import Keeping, Resume
 from farflung.commands.terminal import Logging, Output
 
 RUN = str(FIXTURES / VERSIONS[-1] / "runs" / "table")
 DATASET = str(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
 CONFIGS = {
-    "explore": (config.Explore, config.Hosting, config.Features, Logging),
+    "explore": (config.Explore, config.Hosting, config.Features, Keeping, Resume, Logging),
     "collect": (config.Collect,),
     "offline": (config.OfflineLearning,),
     "compare": (config.Compare,),
