@@ -19,8 +19,8 @@ import tyro
 
 _RUN = "import sys; from farflung.cli import main; sys.exit(main())"
 _KILLS_IN_A_ROW = 5
-_ABLATE = ("ablate", "--worlds", "room-det", "--agents", "2", "--credits", "total", "causal", "--optimizers", "adam", "--quiet")
-_ABLATE += ("--seeds", "2", "--updates", "100", "--paper-updates", "500", "--batches", "20", "--out", "page")
+_TO_ABLATE = ("--worlds", "room-det", "--agents", "2", "--credits", "total", "causal", "--optimizers", "adam", "--seeds", "2")
+_ABLATE = ("ablate", *_TO_ABLATE, "--updates", "100", "--paper-updates", "500", "--batches", "20", "--quiet", "--out", "page")
 _TRAIN = ("--seeds", "0", "1", "--quiet", "--checkpoint-minutes", "0.01", "--out", "run")
 
 

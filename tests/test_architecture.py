@@ -22,6 +22,7 @@ ORDER = [
     "config.comparison",
     "config.film",
     "config",
+    "compilation",
     "tables",
     "noise",
     "entropy",
@@ -165,6 +166,17 @@ def test_imports_point_one_way():
                 imported = [parent] if parent else [alias.name for alias in node.names]
                 for module in imported:
                     assert ORDER.index(module) < ORDER.index(name), f"{name} imports {module}"
+
+
+def test_what_must_be_the_same_after_a_break_is_compiled_so():
+    rounds_nothing, is_compiled_with_its_callers = {"draw", "_are_finite"}, {"_sample"}
+    for name, tree in modules():
+        if name in {"training", "datasets.collecting", "experiments.explore"} or name.startswith("hosting."):
+            for node in tree.body:
+                own = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node).partition(" = ")[0]
+                how = ast.unparse(node).partition("def ")[0]
+                if "jax.jit" in how and own not in rounds_nothing | is_compiled_with_its_callers:
+                    assert "compiler_options=REPEATABLE" in how or "compiler_options=ONCE" in how, (name, own)
 
 
 def test_only_runs_reports_and_the_command_line_write_or_print():

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, UInt
 
 from farflung.checks import whole_number, whole_seeds
+from farflung.compilation import ONCE, REPEATABLE
 from farflung.environments import Environment, TabularMDP
 from farflung.environments.continuous import ContinuousWorld
 from farflung.metrics import Metrics, measure, measure_continuous
@@ -190,8 +191,7 @@ def _compiled(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-# It runs once: compiling it less thoroughly takes half the time.
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
 def _begin(
     mesh: Mesh, environment: Environment, algorithm: Algorithm, seeds: UInt[Array, " seed"]
 ) -> tuple[Key[Array, " seed"], Any]:
@@ -204,7 +204,7 @@ def _begin(
     return _over_seeds(begin, mesh, (_axis(environment), 0, 0))(environment, algorithm, seeds)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0, compiler_options=REPEATABLE)
 def _advance(
     mesh: Mesh,
     environment: Environment,

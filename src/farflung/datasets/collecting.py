@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from farflung.checks import whole_number, whole_seeds
+from farflung.compilation import REPEATABLE
 from farflung.config import Explore
 from farflung.datasets.episodes import Dataset, Source, cut, joined, vector_episodes
 from farflung.datasets.goals import Place, observation_at, relabel
@@ -150,7 +151,7 @@ def play_parts(
         yield dataset
 
 
-@partial(jax.jit, static_argnums=4)
+@partial(jax.jit, static_argnums=4, compiler_options=REPEATABLE)
 def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int) -> Trajectories:
     """Episodes with the actions that the world was told."""
     if isinstance(world, ContinuousWorld) and world.may_end_early:

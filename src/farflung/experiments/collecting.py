@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from farflung.compilation import SELDOM
 from farflung.config import Reproduce
 from farflung.entropy import shannon
 from farflung.environments import TabularMDP
@@ -22,8 +23,6 @@ from farflung.runs import Run
 
 _DRAWS = 400
 _MOST_DATASETS_AT_ONCE = 200
-# For what runs but a few times: hardly slower than fully optimised, and compiled in a third of the time.
-_QUICKLY_COMPILED = {"xla_backend_optimization_level": 1}
 
 
 class Collected(NamedTuple):
@@ -79,7 +78,7 @@ def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:
     return jnp.stack([jr.fold_in(jr.key(seed), number) for seed in config.seed_values])
 
 
-@partial(jax.jit, static_argnames="num_datasets", compiler_options=_QUICKLY_COMPILED)
+@partial(jax.jit, static_argnames="num_datasets", compiler_options=SELDOM)
 def _collect_and_learn(
     keys: Key[Array, "cell seed"],
     world: TabularMDP,
@@ -112,7 +111,7 @@ def _collect_and_learn(
     return occupancy, jnp.moveaxis(entropies, 0, -1), jnp.mean(rates, axis=0)
 
 
-@partial(jax.jit, compiler_options=_QUICKLY_COMPILED)
+@partial(jax.jit, compiler_options=SELDOM)
 def untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, " goal"]) -> Float[Array, ""]:
     """How often chance alone reaches a goal: the mean over all goals with Q-values that are all zero."""
     nothing = jnp.zeros((world.num_states, world.num_actions))

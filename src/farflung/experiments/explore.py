@@ -19,6 +19,7 @@ from farflung import figures, interrupts, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.checkpoints import MINUTES, Keeper, keeping, kept
 from farflung.checks import check_checkpoints
+from farflung.compilation import REPEATABLE
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
@@ -192,7 +193,7 @@ def _with_paths(run: Run) -> Run:
         assert run.counted.features is not None
         features = run.counted.features[run.config.seeds.index(seed)]
     else:
-        played = play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
+        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
@@ -218,7 +219,7 @@ def _of_random_actions(config: Explore, world: World) -> Metrics:
         return measure_random(world, config.agents, config.batch_size, config.trajectories)
     if isinstance(world, ContinuousWorld):
         team = UniformPolicy(world.actions, config.agents)
-        batch = play(jr.key(0), team, world, config.batch_size, config.trajectories)
+        batch = _play(jr.key(0), team, world, config.batch_size, config.trajectories)
         return measure_continuous(team, batch, world.projection, world.num_free_cells)
     return random_baseline(config, world)
 
@@ -230,6 +231,9 @@ def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
     return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
 
 
-@partial(jax.jit, static_argnums=(3, 4))
+_play = jax.jit(play, static_argnums=(3, 4), compiler_options=REPEATABLE)
+
+
+@partial(jax.jit, static_argnums=(3, 4), compiler_options=REPEATABLE)
 def _measure(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int) -> Metrics:
     return measure(team, play(key, team, world, batch_size, num_trajectories), world.num_states)

@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from farflung.compilation import REPEATABLE
 from farflung.entropy import Entropy, ragged_plug_in
 from farflung.hosting.players import OVER, Episodes
 from farflung.hosting.pool import Pool
@@ -176,7 +177,7 @@ def draw(
     return noise, seeds
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=REPEATABLE)
 def _thresholds(team: TabularSoftmax) -> Float[Array, "policy step row action"]:
     cumulative = cumulative_sum(team.probabilities)
     if not team.is_time_dependent:
@@ -184,6 +185,6 @@ def _thresholds(team: TabularSoftmax) -> Float[Array, "policy step row action"]:
     return cumulative.reshape(-1, *cumulative.shape[2:])
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=REPEATABLE)
 def _measure_tables(tables: Tables, team: TabularSoftmax, batch: Trajectories) -> Metrics:
     return jax.vmap(measure_ragged, (0, 0, None))(team, batch, tables.capacity)

@@ -1,5 +1,6 @@
 """Teams of networks in worlds of vectors that are stepped on the host."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from farflung.compilation import REPEATABLE
 from farflung.hosting.lessons import Shape, draw, players
 from farflung.hosting.players import Episodes
 from farflung.hosting.pool import Pool
@@ -113,7 +115,7 @@ class NetworkPlayer:
         return np.asarray(drawn), self._world.told(np.asarray(executed))
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=REPEATABLE)
 def _act(
     team: NeuralPolicy | UniformPolicy,
     rows: Int[Array, " copy"],
@@ -134,7 +136,7 @@ def _act(
     return jax.vmap(act)(policies, noise, times, seen)
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=REPEATABLE)
 def _measure_vectors(view: View, team: NeuralPolicy | UniformPolicy, batch: Trajectories) -> Metrics:
     def measured(each: tuple[Any, Trajectories]) -> Metrics:
         return measure_continuous(*each, view.projection, view.projection.num_cells)

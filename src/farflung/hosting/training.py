@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Key, UInt
 
 from farflung.checks import whole_number, whole_seeds
+from farflung.compilation import ONCE, REPEATABLE
 from farflung.hosting.lessons import Lesson, TableLesson
 from farflung.hosting.networks import VectorLesson
 from farflung.hosting.vectors import VectorWorld
@@ -114,8 +115,7 @@ def _compile(lesson: Lesson, algorithm: Algorithm, keys: Key[Array, " seed"], st
     return jax.block_until_ready((lesson.measure(state.team, batch), _learn(lesson.outlook, algorithm, state, batch)))[0]
 
 
-# It runs once: compiling it less thoroughly takes half the time.
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, compiler_options=ONCE)
 def _begin(outlook: Any, algorithm: Algorithm, seeds: UInt[Array, " seed"]) -> tuple[Key[Array, " seed"], Any]:
     keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
     init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
@@ -125,7 +125,7 @@ def _begin(outlook: Any, algorithm: Algorithm, seeds: UInt[Array, " seed"]) -> t
 _are_finite = jax.jit(are_finite)
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=REPEATABLE)
 def _learn(outlook: Any, algorithm: Algorithm, state: Any, batch: Trajectories) -> Any:
     # One seed after the other, so that the last bits of its sums depend on no other; playing takes far longer anyway.
     return jax.lax.map(lambda each: each[0].learn(outlook, *each[1:]), (algorithm, state, batch))
