@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, UInt
 
 from farflung.checks import whole_number, whole_seeds
-from farflung.compilation import ONCE, REPEATABLE
+from farflung.compilation import ONCE, RepeatableIfWorld
 from farflung.environments import Environment, TabularMDP
 from farflung.environments.continuous import ContinuousWorld
 from farflung.metrics import Metrics, measure, measure_continuous
@@ -95,7 +95,8 @@ def train(
 
     def advance(state: Any, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> _Chunk:
         padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
-        run = partial(_compiled, _advance) if pending is None else _advance
+        program = _advance[environment]
+        run = partial(_compiled, program) if pending is None else program
         return _Chunk(last, recorded, *run(mesh, environment, algorithm, keys, state, first, last, padded, len(recorded)))
 
     def is_sound(chunk: _Chunk) -> bool:
@@ -204,7 +205,7 @@ def _begin(
     return _over_seeds(begin, mesh, (_axis(environment), 0, 0))(environment, algorithm, seeds)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=REPEATABLE)
+@partial(RepeatableIfWorld, static_argnums=0)
 def _advance(
     mesh: Mesh,
     environment: Environment,

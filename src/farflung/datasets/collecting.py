@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from farflung.checks import whole_number, whole_seeds
-from farflung.compilation import REPEATABLE
+from farflung.compilation import RepeatableIfWorld
 from farflung.config import Explore
 from farflung.datasets.episodes import Dataset, Source, cut, joined, vector_episodes
 from farflung.datasets.goals import Place, observation_at, relabel
@@ -143,7 +143,7 @@ def play_parts(
     for part in count(first_part):
         while len(playing) < len(copies) and part + len(playing) < num_parts:
             number = part + len(playing)
-            playing.append(_play(*copies[number % len(copies)], number, num_rounds))
+            playing.append(_play[world](*copies[number % len(copies)], number, num_rounds))
         if not playing:
             return
         dataset = finish(playing.popleft(), world=world, source=source, num_agents=num_agents, num_episodes=left)
@@ -151,7 +151,7 @@ def play_parts(
         yield dataset
 
 
-@partial(jax.jit, static_argnums=4, compiler_options=REPEATABLE)
+@partial(RepeatableIfWorld, static_argnums=4)
 def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int) -> Trajectories:
     """Episodes with the actions that the world was told."""
     if isinstance(world, ContinuousWorld) and world.may_end_early:

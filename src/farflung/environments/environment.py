@@ -41,6 +41,11 @@ class Environment(eqx.Module):
     @abc.abstractmethod
     def num_step_uniforms(self) -> int: ...
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its steps come out the same every time, to the last bit, on whatever they are computed."""
+        return True
+
     @abc.abstractmethod
     def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> PyTree[Array]:
         r"""The first state, $s_0 \sim \mu$."""

@@ -61,6 +61,11 @@ class Robot(ContinuousWorld):
     walls: tuple[Rectangle, ...] = eqx.field(static=True)
 
     @property
+    def is_repeatable(self) -> bool:
+        """On a GPU, MJX and Warp add up forces in no fixed order."""
+        return False
+
+    @property
     def num_reset_uniforms(self) -> int:
         return self.observation_size
 

@@ -19,7 +19,7 @@ from farflung import figures, interrupts, notebook, runs
 from farflung.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.checkpoints import MINUTES, Keeper, keeping, kept
 from farflung.checks import check_checkpoints
-from farflung.compilation import REPEATABLE
+from farflung.compilation import REPEATABLE, RepeatableIfWorld
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World, find_world
 from farflung.experiments.trials import Status, begin, finish
@@ -193,7 +193,7 @@ def _with_paths(run: Run) -> Run:
         assert run.counted.features is not None
         features = run.counted.features[run.config.seeds.index(seed)]
     else:
-        played = _play(jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
+        played = _play[run.world](jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
@@ -219,7 +219,7 @@ def _of_random_actions(config: Explore, world: World) -> Metrics:
         return measure_random(world, config.agents, config.batch_size, config.trajectories)
     if isinstance(world, ContinuousWorld):
         team = UniformPolicy(world.actions, config.agents)
-        batch = _play(jr.key(0), team, world, config.batch_size, config.trajectories)
+        batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
         return measure_continuous(team, batch, world.projection, world.num_free_cells)
     return random_baseline(config, world)
 
@@ -231,7 +231,7 @@ def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
     return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
 
 
-_play = jax.jit(play, static_argnums=(3, 4), compiler_options=REPEATABLE)
+_play = RepeatableIfWorld(play, static_argnums=(3, 4))
 
 
 @partial(jax.jit, static_argnums=(3, 4), compiler_options=REPEATABLE)
