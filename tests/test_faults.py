@@ -13,7 +13,12 @@ import pytest
 from farflung import explore, load_run
 
 _MAIN = """
-import resource, signal, sys
+import ctypes, os, resource, signal, sys
+if sys.platform == "linux" and os.geteuid() == 0:  # root, too, is to heed what is read-only
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capget(header, sets) == 0
+    sets[0] &= ~0b110  # to read and to write whatever the permissions
+    assert ctypes.CDLL(None).capset(header, sets) == 0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if limit := int(sys.argv.pop(1)):  # what a full disk does: no file may be larger
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -83,6 +88,35 @@ def test_who_is_killed_or_stopped_goes_on_and_ends_the_same(undisturbed, tmp_pat
     same(tmp_path / "run", undisturbed)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_directory_that_becomes_read_only_keeps_what_it_has(undisturbed, tmp_path):
+    training = begin(tmp_path, *BEGIN)
+    wait_for_more_than(set(), tmp_path, training)
+    training.send_signal(signal.SIGSTOP)
+    run = tmp_path / "run"
+    for folder in (run, run / "unfinished"):
+        folder.chmod(0o555)
+    training.send_signal(signal.SIGCONT)
+    code, told = end(training)
+    assert code == 2
+    assert told.splitlines()[0].endswith("could not be written: Permission denied; training goes on")
+    hint = "what was learnt is kept, farflung explore --resume run goes on"
+    assert told.splitlines()[1:] == [f"farflung: cannot write to run: Permission denied; {hint}"]
+    assert [path.name for path in run.iterdir()] == ["unfinished"]
+    assert checkpoints(tmp_path)
+    run.chmod(0o755)
+    (run / "unfinished").chmod(0o755)
+    assert end(begin(tmp_path, "explore", "--resume", "run", "--quiet")) == (0, "")
+    same(run, undisturbed)
+
+
+@pytest.mark.parametrize("name", ["run", "."])
+def test_nothing_is_begun_where_nothing_can_be_written(tmp_path, name):
+    (tmp_path / "run").mkdir()
+    (tmp_path / name).chmod(0o555)
+    out = str(Path(name, "new"))
+    assert end(begin(tmp_path, *BEGIN[:-1], out)) == (2, f"farflung: cannot write to {out}: Permission denied\n")
 
 
 def test_a_disk_that_is_full_loses_nothing_and_is_told_in_a_line(undisturbed, tmp_path):

@@ -211,11 +211,13 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
                 break
         os.close(handle)
     try:
-        os.truncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        with contextlib.suppress(OSError):  # a full disk
+            os.truncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that has become read-only; without its owner the file locks nothing
+            path.unlink()
         os.close(handle)
 
 

@@ -148,16 +148,16 @@ def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mappin
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
     path = Path(path)
     check_destination(path, force)
-    path = path.resolve()
+    place = path.resolve()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        within = path / UNFINISHED if (path / UNFINISHED).is_dir() else path.parent
-        staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=within))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        within = place / UNFINISHED if (place / UNFINISHED).is_dir() else place.parent
+        staging = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=within))
         staging.chmod(0o777 & ~umask())
         try:
             _write(run, staging, figures or {})
             with uninterrupted():
-                _put_in_place(staging, path)
+                _put_in_place(staging, place)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
