@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 _LONGEST = 4096
+_LARGEST_FLOAT = 3.4e38  # of 32 bits
 MOST = 2**31 - 1
 """The largest number that arrays of 32 bits can count to."""
 
@@ -123,6 +124,8 @@ def check_learning(config: Any) -> None:
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
             if not (isinstance(value, numbers.Real) and is_fine(value)) and value is not None:
                 raise ValueError(f"{name} {rule}, not {value}")
+            if value is not None and float(value) > _LARGEST_FLOAT:
+                raise ValueError(f"{name} must be at most {_LARGEST_FLOAT}, not {value}")
 
 
 def optional_package(name: str, installed_by: str) -> Any:

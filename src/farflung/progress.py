@@ -14,6 +14,7 @@ from farflung.metrics import Metrics
 from farflung.policies import TabularSoftmax, Team
 from farflung.rollout import Faults
 
+NOT_FINITE = "the team is not finite before its first update: lower init_scale"
 ELEMENTS_SHOWN = 8
 """Of a batch, where a few episodes are kept to be looked at."""
 

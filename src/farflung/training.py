@@ -18,7 +18,7 @@ from farflung.compilation import ONCE, RepeatableIfWorld
 from farflung.environments import Environment, TabularMDP
 from farflung.environments.continuous import ContinuousWorld
 from farflung.metrics import Metrics, measure, measure_continuous
-from farflung.progress import Progress, Ruin, Standing, are_finite, record_schedule, restored, ruin_of
+from farflung.progress import NOT_FINITE, Progress, Ruin, Standing, are_finite, record_schedule, restored, ruin_of
 from farflung.rollout import Trajectories
 
 _SECONDS_PER_CHUNK = 0.25
@@ -91,7 +91,6 @@ def train(
     if standing is not None:
         update, (keys, state) = standing.update, restored((keys, state), standing.leaves, spread)
     pending: _Chunk | None = None
-    sound: _Chunk | None = None
 
     def advance(state: Any, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> _Chunk:
         padded = np.pad(recorded, (0, _RECORDS_PER_CHUNK - len(recorded)))
@@ -117,7 +116,7 @@ def train(
             sound, ruined = (tried, ruined) if is_sound(tried) else (sound, tried)
         finite = np.asarray(ruined.are_finite)[: len(seeds)]
         ruin = ruin_of(ruined.update, ruined.state.team, finite)
-        measured = recorded[recorded <= ruined.update]  # before they were learnt from
+        measured = recorded[recorded <= sound.update]
         return progress(sound._replace(recorded=measured, metrics=metrics), ruin)
 
     while update < num_updates or pending is None:
@@ -131,21 +130,20 @@ def train(
             end = int(recorded[-1])
         following = advance(state, update, end, recorded)
         # What came before is waited for and handed out while the devices work on this chunk.
-        if pending is not None:
-            if sound is not None and not is_sound(pending):
-                yield before_ruin(sound, pending)
-                return
-            sound = pending if sound is not None or is_sound(pending) else None
+        if pending is None:
+            if not is_sound(jax.block_until_ready(following)):
+                raise ValueError(NOT_FINITE)
+            sound = following  # nothing was learnt in it
+        elif is_sound(pending):
+            sound = pending
             yield progress(pending)
         else:
-            jax.block_until_ready(following)
+            yield before_ruin(sound, pending)
+            return
         pending, update, state = following, end, following.state
         is_short = time.perf_counter() - started < _SECONDS_PER_CHUNK
         updates_per_chunk = max(1, updates_per_chunk * 2 if is_short else updates_per_chunk // 2)
-    if sound is not None and not is_sound(pending):
-        yield before_ruin(sound, pending)
-    else:
-        yield progress(pending)
+    yield progress(pending) if is_sound(pending) else before_ruin(sound, pending)
 
 
 def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:

@@ -19,7 +19,18 @@ from farflung.hosting.networks import VectorLesson
 from farflung.hosting.vectors import VectorWorld
 from farflung.hosting.world import HostedWorld
 from farflung.metrics import Metrics, normalized
-from farflung.progress import ELEMENTS_SHOWN, Counted, Progress, Ruin, Standing, are_finite, record_schedule, restored, ruin_of
+from farflung.progress import (
+    ELEMENTS_SHOWN,
+    NOT_FINITE,
+    Counted,
+    Progress,
+    Ruin,
+    Standing,
+    are_finite,
+    record_schedule,
+    restored,
+    ruin_of,
+)
 from farflung.rollout import Trajectories
 from farflung.training import Algorithm
 
@@ -70,22 +81,24 @@ def train_hosted(
         return told
 
     with world.open(algorithm.num_agents, math.prod(shape)) as pool:
+        if not np.asarray(_are_finite(state)).all():
+            raise ValueError(NOT_FINITE)
         yield progress(first)
-        told, is_watched = time.perf_counter(), bool(np.asarray(_are_finite(state)).all())
+        told = time.perf_counter()
         for update in range(first + 1, num_updates + 1):
             episodes = lesson.play(pool, keys, update - 1, state.team, shape)
             state = lesson.grown(state)
             batch = lesson.trajectories(episodes, shape)
+            learnt = _learn(lesson.outlook, algorithm, state, batch)
+            if not (finite := np.asarray(_are_finite(learnt))).all():
+                yield progress(update - 1, ruin_of(update, learnt.team, finite))
+                return
             num_steps += lesson.num_steps(episodes)
             if update in stops:
                 metrics.append(lesson.measure(state.team, batch))
                 recorded.append(update)
                 steps.append(num_steps // len(seeds))
                 visits, features = lesson.visits(episodes, shape), lesson.features(episodes, shape, ELEMENTS_SHOWN)
-            learnt = _learn(lesson.outlook, algorithm, state, batch)
-            if is_watched and not (finite := np.asarray(_are_finite(learnt))).all():
-                yield progress(update - 1, ruin_of(update, learnt.team, finite))
-                return
             state = learnt
             is_due = pause_every is not None and update % pause_every == 0
             if is_due or update == num_updates or time.perf_counter() - told > _SECONDS_PER_PROGRESS:
