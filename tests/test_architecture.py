@@ -75,6 +75,7 @@ ORDER = [
     "files",
     "teams",
     "world_files",
+    "records",
     "run_files",
     "runs",
     "checkpoints",

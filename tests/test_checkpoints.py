@@ -1,7 +1,12 @@
 import dataclasses
+import hashlib
+import io
+import json
+import os
 import shutil
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -10,10 +15,14 @@ import pytest
 
 import farflung
 from farflung import Explore, explore, load_run, make_world, resume
-from farflung.checkpoints import CheckpointWarning, Records, keeping, kept
+from farflung.algorithms import PGPSE
+from farflung.checkpoints import CheckpointWarning, keeping, kept
+from farflung.hosting.training import train_hosted
 from farflung.metrics import Metrics
 from farflung.policies import TabularSoftmax
 from farflung.progress import Progress, are_finite, restored, ruin_of
+from farflung.training import train
+from farflung.world_files import world_to_bytes
 
 CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
 QUICK = {"agents": 2, "batch_size": 4, "updates": 60, "seeds": (3, 8), "log_every": 5}
@@ -58,33 +67,6 @@ def same(one, other):
 def keeper(tmp_path):
     with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
         yield keeper
-
-
-def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):
-    in_memory, in_file = Records((3, 8)), Records((3, 8), tmp_path / "metrics.csv")
-    for number, values in enumerate([(1.5, 2.5), (), (3.25,)]):
-        updates = np.arange(len(values)) + 10 * number
-        for records in (in_memory, in_file):
-            records.add(updates, updates * 7, metrics(*values))
-        in_file.flush()
-    for one, other in zip(in_memory.table(), in_file.table(), strict=True):
-        jax.tree.map(np.testing.assert_array_equal, one, other)
-    again = Records((3, 8), tmp_path / "metrics.csv", in_file.num_bytes, in_file.checksum)
-    np.testing.assert_array_equal(again.table()[0], [0, 1, 20])
-    np.testing.assert_array_equal(again.table()[2].entropy, in_memory.table()[2].entropy)
-
-
-def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
-    records = Records((3, 8), tmp_path / "metrics.csv")
-    records.add(np.array([1]), np.array([7]), metrics(1.0))
-    records.flush()
-    before = (records.num_bytes, records.checksum)
-    records.add(np.array([2]), np.array([14]), metrics(2.0))
-    records.flush()
-    again = Records((3, 8), tmp_path / "metrics.csv", *before)
-    again.add(np.array([3]), np.array([21]), metrics(3.0))
-    again.flush()
-    np.testing.assert_array_equal(again.table()[0], [1, 3])
 
 
 def test_a_checkpoint_holds_all_that_is_needed(keeper):
@@ -132,6 +114,95 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage)
         assert keeper.latest().standing.update == 1
 
 
+def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
+    for update in (1, 2):
+        keeper.keep(progress(update), keeper.new_records(), 0.0)
+    paths = sorted(keeper.folder.glob("checkpoint*"))
+    paths[1].write_bytes(b"")
+    with pytest.warns(CheckpointWarning, match=f"{paths[1].name} is skipped"):
+        assert keeper.latest().standing.update == 1
+    keeper.keep(progress(2, 0.5), keeper.new_records(), 0.0)
+    assert paths[0] in keeper.folder.iterdir()
+    assert paths[1] not in keeper.folder.iterdir()  # the one that was skipped makes way for the new one
+    assert keeper.latest().standing.update == 2
+    for path in keeper.folder.glob("checkpoint*"):
+        path.write_bytes(b"")
+    with pytest.warns(CheckpointWarning), pytest.raises(ValueError, match=r"no checkpoint of .*run can be read; to begin anew"):
+        keeper.latest()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"update": "5"},
+        {"update": True},
+        {"update": 61},
+        {"update": 4},
+        {"update": 5.5},
+        {"seconds": "x"},
+        {"seconds": float("nan")},
+        {"metrics": {"bytes": -5, "crc32": 0}},
+        {"num_leaves": 9},
+        {"num_leaves": None},
+        {"leaf0": np.zeros((1, 2), np.uint32)},
+        {"leaf0": np.zeros((), np.float32)},
+        {"leaf1": np.full((2, 2, 3, 4), np.nan, np.float32)},
+    ],
+)
+def test_a_checkpoint_that_no_training_has_written_is_skipped(keeper, edit):
+    records = keeper.new_records()
+    records.add(np.array([5]), np.array([50]), metrics(0.3))
+    keeper.keep(progress(5), records, 1.5)
+    (path,) = keeper.folder.glob("checkpoint*")
+    with np.load(path) as found:
+        arrays = dict(found)
+    about = json.loads(str(arrays["about"]))
+    assert {name for name in arrays if name != "about"} == {"leaf0", "leaf1", "leaf2"}
+    arrays |= {name: value for name, value in edit.items() if name in arrays}
+    about |= {name: value for name, value in edit.items() if name in about}
+    file = io.BytesIO()
+    np.savez(file, **(arrays | {"about": np.array(json.dumps(about))}))
+    path.unlink()
+    digest = hashlib.sha256(file.getvalue()).hexdigest()[:16]  # anyone can compute that
+    (keeper.folder / f"checkpoint-0000000005-{digest}.npz").write_bytes(file.getvalue())
+    with pytest.warns(CheckpointWarning, match="is skipped"), pytest.raises(ValueError, match="no checkpoint"):
+        keeper.latest()
+
+
+@pytest.mark.parametrize("name", ["unfinished", "lock", "metrics.csv", "pipe"])
+def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "letter").write_text("dear")
+    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
+        keeper.keep(progress(5), keeper.new_records(), 1.5)
+    folder = tmp_path / "run" / "unfinished"
+    if name == "unfinished":
+        shutil.move(folder, tmp_path / "others" / name)
+        folder.symlink_to(tmp_path / "others" / name)
+        with pytest.raises(ValueError, match="unfinished is a link, and nothing is written where it leads"):
+            explore("maze-det", **QUICK, out=tmp_path / "run", force=True)
+        assert len(list((tmp_path / "others" / name).iterdir())) == 3
+    elif name == "pipe":
+        os.mkfifo(folder / "metrics.csv")
+    else:
+        (folder / name).symlink_to(tmp_path / "others" / "letter")
+    with pytest.raises(ValueError, match="is a link or a pipe"):
+        resume(tmp_path / "run")
+    assert (tmp_path / "others" / "letter").read_text() == "dear"
+
+
+def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
+    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
+        keeper.keep(progress(5), keeper.new_records(), 1.5)
+    with pytest.raises(ValueError, match="it was begun in another world"):
+        resume(tmp_path / "run", world=make_world("maze-stoc"))
+    (tmp_path / "run" / "unfinished" / "world.npz").write_bytes(world_to_bytes(make_world("maze-stoc")))
+    with pytest.raises(ValueError, match=r"world\.npz is damaged"):
+        resume(tmp_path / "run")
+    with pytest.raises(ValueError, match="File name too long"):
+        resume("a" * 5000)
+
+
 def test_it_is_time_after_so_many_updates_or_minutes(keeper, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
@@ -152,7 +223,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(keeper, monkeypatch):
     records = keeper.new_records()
     records.add(np.array([1]), np.array([1]), metrics(1.0))
     with monkeypatch.context() as patched:
-        patched.setattr("farflung.checkpoints.append", full)
+        patched.setattr("farflung.records.append", full)
         with pytest.warns(CheckpointWarning, match="of update 1 could not be written: No space left on device"):
             keeper.keep(progress(1), records, 0.0)
         keeper.keep(progress(2), records, 0.0)  # warnings are errors here
@@ -229,7 +300,7 @@ def test_a_hosted_world_goes_on_with_the_states_that_it_knew(tmp_path):
 
 
 def test_a_training_that_diverges_stops_right_before(tmp_path):
-    settings = {**QUICK, "optimizer": "adam", "learning_rate": 1e38, "out": tmp_path / "run"}
+    settings = {**QUICK, "log_every": 1, "optimizer": "adam", "learning_rate": 1e38, "out": tmp_path / "run"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run = explore("maze-det", **settings, checkpoint_updates=1)
@@ -240,6 +311,17 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
     assert (tmp_path / "run" / "unfinished").is_dir()
     with kept(tmp_path / "run") as keeper:
         assert keeper.latest().standing.update == update
+    (tmp_path / "run" / "notes.txt").write_text("lower it next time")
+    again = resume(tmp_path / "run")
+    assert again.summary["stopped_because"] == run.summary["stopped_because"]
+    same(load_run(tmp_path / "run"), again)
+
+
+@pytest.mark.parametrize(("train", "world"), [(train, WORLD), (train_hosted, farflung.hosted("FrozenLake-v1", horizon=6))])
+def test_a_team_that_is_not_finite_from_the_start_is_not_trained(train, world):
+    broken = eqx.tree_at(lambda algorithm: algorithm.init_scale, PGPSE(num_agents=2, batch_size=2), np.inf)
+    with pytest.raises(ValueError, match="the team is not finite before its first update: lower init_scale"):
+        list(train(broken, world, (0,), 2))
 
 
 def test_whose_policy_is_ruined():

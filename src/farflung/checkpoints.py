@@ -1,31 +1,30 @@
 """A training that is under way, on disk: what it takes to go on with it, whatever happens to the process."""
 
 import contextlib
-import csv
 import dataclasses
 import hashlib
 import io
 import json
+import math
 import shutil
 import time
 import warnings
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
+from farflung.checks import whole_number
 from farflung.config import Explore
 from farflung.environments import World
-from farflung.files import FORMAT_VERSION, LOCK, append, locked, write_atomically
+from farflung.files import FORMAT_VERSION, LOCK, locked, write_atomically
 from farflung.hosting.stepped import SteppedWorld
 from farflung.hosting.world import HostedWorld
-from farflung.metrics import Metrics
 from farflung.progress import Counted, Progress, Standing
-from farflung.run_files import read_config, write_header
+from farflung.records import Records
+from farflung.run_files import check_files, check_visits, read_config, write_header
 from farflung.runs import UNFINISHED
 from farflung.untrusted import check_version, file_size, member, parse_object, read_arrays, read_object, told_in_one_line
 from farflung.world_files import world_from_arrays, world_from_bytes, world_to_bytes
@@ -39,65 +38,6 @@ _CONFIG, _WORLD, _METRICS = "config.json", "world.npz", "metrics.csv"
 
 class CheckpointWarning(RuntimeWarning):
     """A checkpoint could not be written or read."""
-
-
-class Records:
-    """What a training has recorded: the latest in memory, all that came before in a file that grows, if there is one."""
-
-    def __init__(self, seeds: Sequence[int], path: Path | None = None, num_bytes: int = 0, checksum: int = 0) -> None:
-        """
-        Args:
-            num_bytes: of the file that count; what comes after them is cut off.
-            checksum: of these, by CRC-32.
-        """
-        self._seeds, self._path, self.num_bytes, self.checksum = tuple(seeds), path, num_bytes, checksum
-        self._latest: list[tuple[np.ndarray, np.ndarray, Metrics]] = []
-        self.shown: tuple[float, float] | tuple[None, None] = (None, None)
-        """The normalised entropy and the support as last added, averaged over the seeds."""
-
-    def __bool__(self) -> bool:
-        return bool(self._latest) or self.num_bytes > 0
-
-    def add(self, updates: Int[np.ndarray, " record"], steps: Int[np.ndarray, " record"], metrics: Metrics) -> None:
-        if len(updates):
-            self._latest.append((updates, steps, metrics))
-            self.shown = (float(np.mean(metrics.normalized_entropy[:, -1])), float(np.mean(metrics.support[:, -1])))
-
-    def flush(self) -> None:
-        """Writes what is in memory to the file; if that fails, it stays in memory."""
-        if self._path is None or not self._latest:
-            return
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if self.num_bytes == 0:
-            writer.writerow(["seed", "update", "steps", *self._latest[0][2].columns])
-        for updates, steps, metrics in self._latest:
-            table = np.stack(list(metrics.columns.values()), axis=-1)
-            for record, (update, taken) in enumerate(zip(updates.tolist(), steps.tolist(), strict=True)):
-                rows = zip(self._seeds, table[:, record].tolist(), strict=True)
-                writer.writerows([seed, update, taken, *values] for seed, values in rows)
-        added = text.getvalue().encode()
-        append(self._path, added, self.num_bytes)
-        self.num_bytes, self.checksum = self.num_bytes + len(added), zlib.crc32(added, self.checksum)
-        self._latest.clear()
-
-    def table(self) -> tuple[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics]:
-        """The updates that were recorded, the steps that a seed's team had taken by then, and the metrics [seed, record]."""
-        parts = [] if self.num_bytes == 0 else [self._read()]
-        updates, steps, metrics = zip(*parts, *self._latest, strict=True)
-        return np.concatenate(updates), np.concatenate(steps), Metrics.joined(metrics)
-
-    def _read(self) -> tuple[np.ndarray, np.ndarray, Metrics]:
-        assert self._path is not None
-        file_size(self._path)  # raises ValueError if it is no file
-        with self._path.open("rb") as file:
-            content = file.read(self.num_bytes)
-        if len(content) < self.num_bytes or zlib.crc32(content) != self.checksum:
-            raise ValueError(f"{self._path} is damaged")
-        names, *lines = content.decode().splitlines()
-        table = np.loadtxt(lines, delimiter=",", ndmin=2).reshape(-1, len(self._seeds), names.count(",") + 1)
-        columns = np.moveaxis(table[..., 3:], -1, 0).astype(np.float32)
-        return table[:, 0, 1].astype(np.int64), table[:, 0, 2].astype(np.int64), Metrics(*columns.transpose(0, 2, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +64,7 @@ class Keeper:
     """After how many updates a checkpoint is due whatever the time."""
     _kept: tuple[int, float] = (0, 0.0)
     _has_failed: bool = False
+    _skipped: frozenset[Path] = frozenset()
     _beside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -160,8 +101,10 @@ class Keeper:
             content = _to_bytes(progress.standing, records, seconds, self.world)
             name = f"checkpoint-{progress.update:010d}-{_digest(content)}.npz"
             write_atomically(self.folder / name, content)
-            for old in _checkpoints(self.folder)[_NUM_KEPT:]:
+            useful = [path for path in _checkpoints(self.folder) if path not in self._skipped]
+            for old in {*useful[_NUM_KEPT:], *self._skipped}:
                 old.unlink(missing_ok=True)
+            self._skipped = frozenset()
         except OSError as error:
             if not self._has_failed:
                 message = f"the checkpoint of update {progress.update} could not be written: {error.strerror or error}"
@@ -169,16 +112,22 @@ class Keeper:
             self._has_failed = True
 
     def latest(self) -> Checkpoint | None:
-        """The last checkpoint that can be read; of those that are damaged it is told."""
+        """The last checkpoint that can be read, if there is any at all; of those that are damaged it is told.
+
+        If all of them are, it raises ValueError: who begins anew must have said so.
+        """
         for path in _checkpoints(self.folder):
             try:
                 with told_in_one_line(f"{path} is skipped"):
                     found = _read(member(self.folder, path.name), self)
             except ValueError as error:
                 warnings.warn(str(error), CheckpointWarning, stacklevel=2)
+                self._skipped |= {path}
                 continue
             self._kept = (found.standing.update, time.monotonic())
             return found
+        if self._skipped:
+            raise ValueError(f"no checkpoint of {self.out} can be read; to begin anew, discard them with --force")
         return None
 
     @property
@@ -211,10 +160,13 @@ def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, 
         with locked(keeper.folder, out):
             for old in keeper.folder.iterdir():
                 if old.name != LOCK:
-                    shutil.rmtree(old) if old.is_dir() else old.unlink()
-            write_atomically(keeper.folder / _WORLD, world_to_bytes(world))
+                    shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+            content = world_to_bytes(world)
+            write_atomically(keeper.folder / _WORLD, content)
             stepping = {name: getattr(world, name) for name in _STEPPING} if isinstance(world, SteppedWorld) else {}
-            write_atomically(keeper.folder / _CONFIG, write_header(config, version("farflung"), stepping=stepping))
+            sums = {_WORLD: hashlib.sha256(content).hexdigest()}
+            header = write_header(config, version("farflung"), stepping=stepping, sha256=sums)
+            write_atomically(keeper.folder / _CONFIG, header)
             try:
                 yield keeper
             finally:
@@ -234,18 +186,39 @@ def kept(out: Path, world: World | None = None, minutes: float = MINUTES, update
     Args:
         world: that of the run, where only the program that began it can make it again.
     """
-    folder = out / UNFINISHED
-    if not (folder / _CONFIG).is_file():
-        why = "is finished" if (out / _CONFIG).is_file() else "holds no training that was cut short"
+    folder, unusable = out / UNFINISHED, f"{str(out)[:200]} holds no training that can be gone on with"
+    with told_in_one_line(unusable):
+        has_begun, is_saved = (folder / _CONFIG).is_file(), (out / _CONFIG).is_file()
+        if has_begun:
+            _check_links(folder)
+    if not has_begun:
+        why = "is finished" if is_saved else "holds no training that was cut short"
         raise ValueError(f"{out} {why}: there is nothing to go on with")
     with locked(folder, out):
-        with told_in_one_line(f"{out} holds no training that can be gone on with"):
+        with told_in_one_line(unusable):
             header = read_object(member(folder, _CONFIG))
             config = read_config(header)
+            check_files(header, folder)
+            _check_same(world, header)
             world = world_from_arrays(read_arrays(member(folder, _WORLD))) if world is None else world
             if isinstance(world, SteppedWorld):
                 world = world.made(**_stepping(header))
         yield Keeper(out, config, world, minutes, updates)
+
+
+def _check_links(folder: Path) -> None:
+    """Raises ValueError if what is written in a folder would go elsewhere, or into a pipe."""
+    for path in (folder, *folder.iterdir()):
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            raise ValueError(f"{path.name} is a link or a pipe")
+
+
+def _check_same(world: World | None, header: dict[str, Any]) -> None:
+    """Raises ValueError if a world is not the one that the training was begun in, as far as that can be told."""
+    if world is None or isinstance(world, SteppedWorld) or "sha256" not in header:
+        return
+    if hashlib.sha256(world_to_bytes(world)).hexdigest() != header["sha256"][_WORLD]:
+        raise ValueError("it was begun in another world")
 
 
 def _stepping(header: dict[str, Any]) -> dict[str, Any]:
@@ -294,11 +267,23 @@ def _read(path: Path, keeper: Keeper) -> Checkpoint:
     arrays = read_arrays(content)
     about = parse_object(str(arrays["about"]))
     check_version(about["format_version"], FORMAT_VERSION, about["farflung"])
-    leaves = [arrays[f"leaf{number}"] for number in range(about["num_leaves"])]
+    update = whole_number("its update", about["update"], keeper.config.updates)
+    leaves = [arrays[f"leaf{number}"] for number in range(whole_number("num_leaves", about["num_leaves"]))]
+    for leaf in leaves:
+        if leaf.shape[:1] != (len(keeper.config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
+            raise ValueError("it holds what no training leaves behind")
     world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
-    nothing = np.zeros(0, np.int64)
-    counted = Counted(nothing, arrays["visits"], about["num_steps"], arrays.get("features")) if "visits" in arrays else None
-    records = Records(keeper.config.seeds, keeper.folder / _METRICS, about["metrics"]["bytes"], about["metrics"]["crc32"])
+    counted = None
+    if "visits" in arrays:
+        check_visits(arrays["visits"], keeper.config)
+        num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
+        counted = Counted(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
+    seconds, (num_bytes, checksum) = about["seconds"], (about["metrics"][name] for name in ("bytes", "crc32"))
+    if not (isinstance(seconds, int | float) and 0 <= seconds < math.inf and isinstance(num_bytes, int) and num_bytes >= 0):
+        raise ValueError("its seconds and bytes are numbers from 0 on")
+    records = Records(keeper.config.seeds, keeper.folder / _METRICS, num_bytes, checksum)
     if records:
-        records.table()  # raises ValueError if it is damaged
-    return Checkpoint(Standing(about["update"], leaves, counted), records, about["seconds"], world)
+        updates, *_ = records.table()  # raises ValueError if it is damaged
+        if updates[-1] > update or (np.diff(updates, prepend=0) < 1).any():
+            raise ValueError("its records are of other updates")
+    return Checkpoint(Standing(update, leaves, counted), records, seconds, world)

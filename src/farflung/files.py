@@ -197,7 +197,7 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
         return
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise ValueError(f"cannot write to {what or folder}: {error.strerror or error}") from None
         try:
@@ -206,9 +206,8 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
             owner = os.read(handle, 64).decode(errors="replace").strip()
             os.close(handle)
             raise ValueError(f"{what or folder} is in use by {owner or 'another process'}") from None
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), path.stat()):  # or else its owner has just removed it
-                break
+        if _is_at(path, handle):  # or else its owner has just removed it
+            break
         os.close(handle)
     try:
         with contextlib.suppress(OSError):  # a full disk
@@ -217,8 +216,16 @@ def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):  # a folder that has become read-only; without its owner the file locks nothing
-            path.unlink()
+            if _is_at(path, handle):  # or else the folder was made anew, and this is the lock of somebody else
+                path.unlink()
         os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except OSError:
+        return False
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -128,9 +128,13 @@ def counts_of(learnt: Mapping[str, np.ndarray], config: Explore, num_records: in
     steps, visits, total = learnt["steps"], learnt["visits"], learnt["num_steps"]
     if steps.shape != (num_records,) or not np.issubdtype(steps.dtype, np.integer) or (np.diff(steps, prepend=0) < 0).any():
         raise ValueError("steps are whole numbers that grow from record to record")
+    check_visits(visits, config)
+    return Counted(steps, visits, int(total))
+
+
+def check_visits(visits: np.ndarray, config: Explore) -> None:
     if visits.ndim != 3 or visits.shape[:2] != (len(config.seeds), config.num_policies) or visits.dtype.kind != "f":
         raise ValueError(f"visits are shares [seed, agent, state], not {visits.shape} of {visits.dtype}")
-    return Counted(steps, visits, int(total))
 
 
 def checked_paths(arrays: Mapping[str, np.ndarray], config: Explore, world: World) -> dict[str, Any]:

@@ -120,6 +120,8 @@ def typical_seed(run: Run) -> int:
 def check_destination(path: Path, force: bool) -> None:
     """Raises ValueError unless a run can be saved at `path`: better before the training than after."""
     try:
+        if (path / UNFINISHED).is_symlink():
+            raise ValueError(f"{path / UNFINISHED} is a link, and nothing is written where it leads")
         is_unfinished = (path / UNFINISHED / _CONFIG).is_file()
         if path.is_dir() and (is_unfinished or any(child.name != UNFINISHED for child in path.iterdir())):
             if not is_unfinished and not _is_run(path):
@@ -131,7 +133,8 @@ def check_destination(path: Path, force: bool) -> None:
                 )
             if not force:
                 raise ValueError(f"{path} already holds a run: choose another directory, or replace it with --force")
-            if others := [child.name for child in path.iterdir() if child.name not in {*_FILES, UNFINISHED}]:
+            others = [child.name for child in path.iterdir() if child.name not in {*_FILES, UNFINISHED}]
+            if others and not is_unfinished:  # or else nothing but its own files is touched
                 raise ValueError(f"{path} holds more than a run ({others[0]}), so it is not replaced: choose another directory")
             if not is_unfinished and path.resolve() == Path.cwd():
                 raise ValueError("the current directory cannot be replaced: choose another one")

@@ -41,6 +41,22 @@ def compiled_for(groups, out):
     return recorder.worlds
 
 
+def test_only_what_a_killed_process_has_left_is_removed(tmp_path):
+    for name in (".room-det-abc", ".git", ".room-det"):
+        (tmp_path / "out" / name / "inside").mkdir(parents=True)
+    (tmp_path / "out" / ".room-det-notes").write_text("mine")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "out" / ".room-det-link").symlink_to(tmp_path / "others")
+    compiled_for(GROUPS, tmp_path / "out")
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {".git", ".room-det", ".room-det-notes", ".room-det-link"}
+    (tmp_path / "others" / ".room-det-abc").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(tmp_path / "others")
+    with pytest.raises(ValueError, match="runs/room-det leads out of its directory"):
+        compiled_for([{"runs/room-det": part("room-det")}], tmp_path / "out")
+    assert (tmp_path / "others" / ".room-det-abc").exists()
+
+
 def test_on_a_cpu_each_world_has_a_program_of_its_own(tmp_path):
     assert compiled_for(GROUPS, tmp_path) == [[name] * 2 for name in WORLDS]
 

@@ -1,5 +1,6 @@
 """Many trainings in one folder: some are compiled while others train, and each is kept when it is finished."""
 
+import glob
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -104,11 +105,11 @@ def _wait_for(saving: Sequence[Future[None]]) -> None:
 
 def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
     runs = {}
-    for folder in {(out / name).parent for name in wanted}:
-        for left in folder.glob(".*"):  # by a process that was killed while it wrote
-            discard_run(left)
     for name, config in wanted.items():
         folder = member(out, name)
+        for left in folder.parent.glob(f".{glob.escape(folder.name)}-*"):  # by a process that was killed while it wrote
+            if left.is_dir() and not left.is_symlink():
+                discard_run(left)
         if not folder.exists():
             continue
         try:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from farflung import interrupts, runs
 from farflung.algorithms import PGPSE
-from farflung.checkpoints import Checkpoint, Keeper, Records
+from farflung.checkpoints import Checkpoint, Keeper
 from farflung.config import Explore
 from farflung.environments import ContinuousWorld, OfVectors, TabularMDP, World
 from farflung.experiments.trouble import Trouble
@@ -24,6 +24,7 @@ from farflung.hosting.world import HostedWorld
 from farflung.interrupts import Stopped
 from farflung.metrics import Metrics, normalized
 from farflung.progress import Counted, Progress, Standing
+from farflung.records import Records
 from farflung.runs import Run
 from farflung.teams import networks_of
 from farflung.training import train
