@@ -23,6 +23,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "letter").write_text("dear")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "letter")
-    with pytest.raises(ValueError, match="cannot write to .*run"), locked(tmp_path / "run"):
+    with pytest.raises(ValueError, match=r"cannot write to .*run"), locked(tmp_path / "run"):
         pass
     assert (tmp_path / "letter").read_text() == "dear"

@@ -25,6 +25,7 @@ from farflung.layout import Picture
 from farflung.offline import goals_of
 from farflung.page import count_verdicts, page
 from farflung.runs import Run
+from farflung.untrusted import member
 
 Figures = dict[str, tuple[str, str, Callable[[], Figure]]]
 """Name, title, caption and maker of each figure of a page."""
@@ -68,9 +69,10 @@ def write_page(
     """Writes the figures, the tables and then the page that shows them, and returns the seconds since the work began."""
     try:
         pictures = _save_figures(figures, out / "figures", executor)
-        (out / "data").mkdir(exist_ok=True)
+        data = member(out, "data")
+        data.mkdir(exist_ok=True)
         for name, rows in tables.items():
-            write_atomically(out / "data" / f"{name}.csv", to_csv(rows))
+            write_atomically(data / f"{name}.csv", to_csv(rows))
         write_atomically(out / "index.html", text(pictures))
     except OSError as error:
         raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
