@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
 
 test: .venv/installed
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: .venv/installed
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --numprocesses auto tests/fuzzing $(ARGS)

@@ -15,3 +15,19 @@ hypothesis.settings.register_profile(
     "long", deadline=None, max_examples=10_000, suppress_health_check=list(hypothesis.HealthCheck), print_blob=True
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "farflung"))
+
+_LONG = {
+    "test_ablation",
+    "test_checkpoints",
+    "test_cli",
+    "test_docs",
+    "test_faults",
+    "test_frank_wolfe",
+    "test_hosted_training",
+}
+_LONG |= {"test_readme", "test_reproduce", "test_training"}
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest come first, so that no worker has to wait long for another in the end."""
+    items.sort(key=lambda item: item.path.stem not in _LONG)
