@@ -1,6 +1,9 @@
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -166,6 +169,47 @@ def test_a_real_interrupt_keeps_the_run(tmp_path):
     assert 0 < run.summary["updates"] < 100_000_000
     assert len(run.updates) > 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_end_that_is_asked_for_while_jax_is_imported_is_heard():
+    code = """
+import os, signal, sys
+class Asking:
+    def find_spec(self, name, *_):
+        if name == "jax":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Asking())
+from farflung.cli import main
+sys.exit(main(["explore", "maze-det"]))
+"""
+    result = run_python(code)
+    assert (result.returncode, result.stderr) == (143, "farflung: interrupted\n")
+
+
+def test_a_run_that_is_complete_is_no_interrupted_one(tmp_path, monkeypatch, capsys):
+    from farflung import runs
+
+    save = runs.save_run
+
+    def asked_to_end(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        save(*arguments, **options)
+
+    monkeypatch.setattr(runs, "save_run", asked_to_end)
+    assert main([*SOON_COMPILED, "--updates", "30", "--seeds", "0", "--out", "run"]) == 0
+    assert capsys.readouterr().err == ""
+    assert not load_run(tmp_path / "run").summary["is_interrupted"]
+
+
+def test_a_command_with_nothing_to_keep_ends_at_once_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def asked_to_end(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr("farflung.experiments.frank_wolfe.solve", asked_to_end)
+    assert main(["frank-wolfe", "room-det", "--quiet"]) == 143
+    assert capsys.readouterr().err == "farflung: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_runs_at_once_both_survive(tmp_path):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from farflung.interrupts import Stopped, asked, stoppable, uninterrupted
+from farflung.interrupts import Stopped, asked, ending, stoppable, uninterrupted
 
 WAITING = """
 import signal, sys, time
@@ -21,6 +21,17 @@ with stoppable():
     print("asked", asked(), flush=True)
     if sys.argv[1] == "slow":
         time.sleep(60)
+"""
+PROGRAM = """
+import gc, hashlib, multiprocessing, os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from farflung import interrupts
+
+def send(number, times=1):
+    for _ in range(times):
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
+
 """
 
 
@@ -37,6 +48,12 @@ def started(kind):
     with subprocess.Popen([sys.executable, "-c", WAITING, kind], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         yield process
+
+
+def ended(code):
+    """How a program ends, and what it says on stderr."""
+    result = subprocess.run([sys.executable, "-c", PROGRAM + code], capture_output=True, text=True, check=False, timeout=60)
+    return result.returncode, result.stderr
 
 
 def when_asked():
@@ -107,3 +124,74 @@ def test_an_interrupt_is_put_off_until_a_block_is_done():
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_is_stopped_where_it_is(number):
+    def work():
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    with pytest.raises(Stopped) as stopped, ending(pytest.fail):
+        work()
+    assert stopped.value.code == 128 + number
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+
+
+def test_what_is_stoppable_in_a_program_is_finished_and_then_it_goes_on():
+    with ending(pytest.fail):
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGTERM)
+            when_asked()
+        assert Stopped().code == 143
+
+
+def test_a_program_is_stopped_after_what_must_not_be_interrupted():
+    done = []
+
+    def work():
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            when_asked()
+            done.append(True)
+        done.append(False)
+
+    with pytest.raises(Stopped) as stopped, ending(pytest.fail):
+        work()
+    assert done == [True]
+    assert stopped.value.code == 143
+
+
+def test_a_program_ends_even_if_a_garbage_collection_swallows_that():
+    code = """
+with interrupts.ending(lambda: print("ended", file=sys.stderr)):
+    gc.callbacks.append(lambda *_: send(signal.SIGTERM))
+    gc.collect()
+    time.sleep(60)
+"""
+    assert ended(code) == (143, "ended\n")
+
+
+def test_a_program_ends_even_if_it_is_in_compiled_code():
+    code = """
+interrupts._SECONDS_TO_HEED = 0.2
+with interrupts.ending(lambda: print("ended", file=sys.stderr)):
+    threading.Timer(0.5, send, args=(signal.SIGINT,)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+"""
+    assert ended(code) == (130, "ended\n")
+
+
+def test_workers_are_ended_too_and_leave_nothing_to_complain_about():
+    code = """
+context = multiprocessing.get_context("forkserver")
+with interrupts.stoppable():
+    queue = context.Queue()
+    context.Process(target=queue.get).start()
+    send(signal.SIGINT, times=2)
+"""
+    assert ended(code) == (130, "")  # which is known once nobody is left who could say more
+
+
+def test_whose_work_is_done_ends_with_its_own_code():
+    assert ended("interrupts.leave(3)\nsend(signal.SIGTERM)\nsend(signal.SIGINT)") == (3, "")

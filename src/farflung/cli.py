@@ -21,7 +21,7 @@ from farflung.commands.film import film
 from farflung.commands.frank_wolfe import frank_wolfe
 from farflung.commands.offline import offline
 from farflung.commands.reproduce import reproduce
-from farflung.interrupts import Stopped
+from farflung.interrupts import Stopped, ending, leave
 
 COMMANDS: dict[str, Callable[..., Callable[[], int]]] = {
     "explore": explore,
@@ -43,11 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It is 2 for what the user can mend, 1 if a training had to stop, 130 after Ctrl-C, 143 after SIGTERM, 141 without a reader.
     """
+    if arguments is None:  # this is all that the process is for
+        code = main(sys.argv[1:])
+        leave(code)
+        return code
     try:
-        try:
-            return _run(list(sys.argv[1:] if arguments is None else arguments))
-        finally:
-            sys.stdout.flush()
+        with ending(_last_words):
+            try:
+                return _run(list(arguments))
+            finally:
+                sys.stdout.flush()
+    except KeyboardInterrupt as interrupt:
+        _tell(f"interrupted{''.join(f'; {note}' for note in interrupt.args)}")
+        return interrupt.code if isinstance(interrupt, Stopped) else 130
     except BrokenPipeError:
         _discard_output()
         return 141
@@ -71,15 +79,19 @@ def _run(arguments: list[str]) -> int:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # which JAX says
             raise
         return _tell("there is not enough memory for this")
-    except KeyboardInterrupt as interrupt:
-        _tell(f"interrupted{''.join(f'; {note}' for note in interrupt.args)}")
-        return interrupt.code if isinstance(interrupt, Stopped) else 130
 
 
 def _tell(message: str) -> int:
     """Says in one line what is wrong, whatever the message holds, and returns the exit code for what the user can mend."""
     print(f"farflung: {printable(message)}", file=sys.stderr)
     return 2
+
+
+def _last_words() -> None:
+    """Says that the process is ended, where nothing else can be done any more."""
+    if sys.stderr.isatty():
+        print("\x1b[?25h", file=sys.stderr)  # the cursor, which a progress bar hides, on a line of its own
+    _tell("interrupted")
 
 
 def _discard_output() -> None:

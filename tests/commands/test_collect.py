@@ -1,4 +1,8 @@
+import importlib
 import json
+import os
+import signal
+import time
 
 import minari
 import numpy as np
@@ -33,6 +37,27 @@ def test_collect_writes_a_minari_dataset_and_says_where(trained, tmp_path, capsy
     assert "already" in capsys.readouterr().err
     assert main(["collect", trained, "--episodes", "3", "--force", "--quiet"]) == 0
     assert len(from_minari("farflung/my-maze-v0")) == 3
+
+
+@pytest.mark.parametrize(("kind", "writer"), [("minari", "minari_storage._buffers"), ("npz", "archives._pack")])
+def test_who_is_asked_to_end_while_writing_keeps_what_was_played(trained, kind, writer, tmp_path, monkeypatch, capsys):
+    def asked_to_end(*_):
+        if list(tmp_path.rglob("*-unfinished/part-000000.npz")):  # that itself is a file to write
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        honest(*_)
+
+    module, name = writer.split(".")
+    honest = getattr(importlib.import_module(f"farflung.datasets.{module}"), name)
+    command = ["collect", trained, "--episodes", "6", "--format", kind, "--quiet"]
+    with monkeypatch.context() as patched:
+        patched.setattr(f"farflung.datasets.{writer}", asked_to_end)
+        assert main(command) == 143
+    message = "farflung: interrupted; what was played is kept, the same command goes on from there\n"
+    assert capsys.readouterr().err == message
+    assert len(list(tmp_path.rglob("*-unfinished/part-000000.npz"))) == 1
+    assert main(command) == 0
+    assert not list(tmp_path.rglob("part-*"))
 
 
 def test_json_is_the_only_thing_on_stdout(trained, capsys):

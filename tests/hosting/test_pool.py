@@ -1,4 +1,7 @@
 import multiprocessing
+import signal
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -88,3 +91,18 @@ def test_states_that_are_not_in_the_table_are_played_by_its_last_row():
         played = pool.play(world.player(thresholds, first, np.full((2, HORIZON), 0.5)), first, np.arange(2))
     np.testing.assert_array_equal(played.states, [range(HORIZON + 1)] * 2)
     np.testing.assert_array_equal(world.index.features, [(3 + step, 7) for step in range(HORIZON + 1)])
+
+
+def test_workers_whose_process_is_killed_end_without_a_word():
+    code = """
+import os, signal
+from gymnasium.vector import AsyncVectorEnv
+from farflung.hosting.copies import Copy, FromId
+copies = [Copy(FromId("CartPole-v1"), None, number) for number in range(2)]
+vector = AsyncVectorEnv(copies, context="forkserver")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == -signal.SIGKILL
+    assert "Traceback" not in result.stderr
+    assert "Worker" not in result.stderr

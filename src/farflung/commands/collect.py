@@ -49,7 +49,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         from farflung.datasets.episodes import in_pieces
         from farflung.datasets.unfinished import kept, unfinished
         from farflung.files import to_json
-        from farflung.interrupts import Stopped, stoppable
+        from farflung.interrupts import Stopped
         from farflung.run_files import fingerprint
         from farflung.runs import load_run, typical_seed
 
@@ -70,12 +70,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         )
         asked = {**dataclasses.asdict(config), "seed": seed, "fingerprint": fingerprint(config.run)}
         about = {"farflung": version("farflung"), "command": "collect", **asked}
-        with (
-            stoppable(),
-            one_line_warnings(),
-            progress_bar(output.quiet) as show,
-            unfinished(staging, about) as folder,
-        ):
+        with one_line_warnings(), progress_bar(output.quiet) as show, unfinished(staging, about) as folder:
             parts = kept(folder, lambda first: played(first_part=first))
             if config.format not in _SUFFIXES:
                 parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many

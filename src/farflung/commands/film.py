@@ -29,6 +29,7 @@ def film(config: Film, output: FilmOutput) -> Callable[[], int]:
 
     def run() -> int:
         from farflung.films import film as make_film  # JAX with it
+        from farflung.interrupts import Stopped
         from farflung.runs import load_run
 
         trained = load_run(config.run)
@@ -45,7 +46,7 @@ def film(config: Film, output: FilmOutput) -> Callable[[], int]:
                     on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
                 )
             except KeyboardInterrupt:
-                raise KeyboardInterrupt("nothing was written") from None
+                raise Stopped("nothing was written") from None
         if not output.quiet:
             print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
         return 0

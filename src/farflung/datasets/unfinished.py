@@ -48,8 +48,8 @@ def kept(folder: Path, play: Callable[[int], Iterator[Dataset]]) -> Iterator[Dat
         yield part
         first += 1
     for number, part in enumerate(play(first), first):
-        save_dataset(part, _path(folder, number), force=True)
-        interrupts.check()
+        with interrupts.uninterrupted():
+            save_dataset(part, _path(folder, number), force=True)
         yield part
 
 

@@ -1,6 +1,7 @@
 """One copy of a simulator, made where it runs: worker processes import this module, so JAX stays out of it."""
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,6 +78,14 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(**options)
         except Exception as error:
             raise CopyError.of(self._number, error) from error
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            waiting = multiprocessing.parent_process()
+            if waiting is not None and not waiting.is_alive():
+                os._exit(1)  # there is nobody to report to, and Gymnasium's worker would do it on the terminal
 
 
 class Observed(gymnasium.Wrapper[Any, Any, Any, Any]):
