@@ -261,3 +261,10 @@ def test_from_the_command_line_every_core_is_a_device():
         "assert jax.local_device_count() == len(os.sched_getaffinity(0))"
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("more", [["--force"], ["--updates", "5"], ["maze-det"], ["--agents", "3", "--seeds", "2"]])
+def test_what_is_resumed_takes_no_other_settings(more, capsys):
+    assert main(["explore", "--resume", "run", *more]) == 2
+    message = "farflung: with --resume a training goes on with the settings that it was begun with: leave the others out\n"
+    assert capsys.readouterr().err == message

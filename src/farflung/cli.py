@@ -116,7 +116,10 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     except SystemExit as error:
         if error.code in (0, None):
             raise
-        raise ValueError(_one_line(messages.getvalue())) from None
+        message = _one_line(messages.getvalue())
+        if is_resumed and message.startswith("Unrecognized"):
+            message = "with --resume a training goes on with the settings that it was begun with: leave the others out"
+        raise ValueError(message) from None
 
 
 def _one_line(boxed: str) -> str:
