@@ -1,13 +1,15 @@
 import contextlib
+import dataclasses
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import pytest
 from tests.datasets.teams import make_run
 
-from farflung import collect, load_dataset, save_dataset
+from farflung import collect, explore, hosted, load_dataset, save_dataset
 from farflung.checkpoints import CheckpointWarning
-from farflung.datasets.collecting import collect_parts
+from farflung.datasets.collecting import finish_parts, play_parts, random_team
 from farflung.datasets.episodes import joined
 from farflung.datasets.unfinished import kept, unfinished
 
@@ -18,8 +20,8 @@ def run(monkeypatch):
     return make_run("maze-stoc")
 
 
-def parts_of(run, first_part=0):
-    return collect_parts(run, 20, first_part=first_part)
+def parts_of(run, first_part=0, before=None, *, is_random=False):
+    return play_parts(run, 20, first_part=first_part, before=before, random=is_random)
 
 
 def equal(one, other, first=0):
@@ -38,9 +40,9 @@ def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
     with unfinished(tmp_path / "parts", {"episodes": 20}) as folder:
         played = []
 
-        def play(first):
+        def play(first, before):
             played.append(first)
-            return parts_of(run, first)
+            return parts_of(run, first, before)
 
         assert len(list(islice(kept(folder, play), 2))) == 2
         equal(joined(kept(folder, play)), collect(run, 20))
@@ -48,12 +50,28 @@ def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
     assert not (tmp_path / "parts").exists()
 
 
+def test_states_that_are_only_known_as_they_are_met_keep_their_numbers(monkeypatch, tmp_path):
+    monkeypatch.setattr("farflung.datasets.hosted._TRANSITIONS_PER_PART", 60)
+    world = hosted("FrozenLake-v1", horizon=10, observe="s", copies=2, is_slippery=False)
+    met = world.as_it_is()
+    run = explore(world, agents=2, batch_size=1, updates=1, seeds=(0,))
+    run = dataclasses.replace(run, world=met, team=random_team(met))  # who has met nothing yet
+    whole = collect(run, 20, random=True)
+    play = partial(parts_of, run, is_random=True)
+    with unfinished(tmp_path / "parts", {}) as folder:
+        (first,) = islice(kept(folder, play), 1)
+        assert first.source.num_observations < whole.source.num_observations
+        found = joined(finish_parts(kept(folder, play)))
+    equal(found, whole)
+    assert found.source == whole.source
+
+
 def test_a_damaged_part_is_named_and_played_again(run, tmp_path):
     with unfinished(tmp_path / "parts", {}) as folder:
-        list(kept(folder, lambda first: parts_of(run, first)))
+        list(kept(folder, partial(parts_of, run)))
         broken = folder / "part-000001.npz"
         broken.write_bytes(broken.read_bytes()[:500])
-        parts = kept(folder, lambda first: parts_of(run, first))
+        parts = kept(folder, partial(parts_of, run))
         with pytest.warns(CheckpointWarning, match=r"part-000001.npz is not a dataset that can be read.*it is played again"):
             found = joined(parts)
         equal(found, collect(run, 20))

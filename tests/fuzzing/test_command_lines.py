@@ -32,7 +32,7 @@ CONFIGS = {
 }
 WORK = {
     "farflung.experiments.explore": "begin",
-    "farflung.datasets": "collect_parts",
+    "farflung.datasets.collecting": "play_parts",
     "farflung.experiments.offline": "learn_offline",
     "farflung.comparison": "compare",
     "farflung.films": "film",

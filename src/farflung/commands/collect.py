@@ -45,7 +45,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         if config.format in _SUFFIXES and config.dataset is not None:
             raise ValueError(f"--dataset is Minari's id of a dataset; name the {config.format} file by --out")
         terminal.use_all_cores()
-        from farflung.datasets import collect_parts  # JAX with it
+        from farflung.datasets.collecting import finish_parts, play_parts  # JAX with it
         from farflung.datasets.episodes import in_pieces
         from farflung.datasets.unfinished import kept, unfinished
         from farflung.files import to_json
@@ -58,20 +58,12 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         trained.team_of(seed)  # raises ValueError if there is none
         began = time.perf_counter()
         write, name, path, staging = _writer(config, output)
-        played = partial(
-            collect_parts,
-            trained,
-            config.episodes,
-            seed=seed,
-            random_seed=config.random_seed,
-            goal=config.goal,
-            goal_radius=config.goal_radius,
-            random=config.random,
-        )
+        played = partial(play_parts, trained, config.episodes, seed=seed, random_seed=config.random_seed, random=config.random)
         asked = {**dataclasses.asdict(config), "seed": seed, "fingerprint": fingerprint(config.run)}
         about = {"farflung": version("farflung"), "command": "collect", **asked}
         with one_line_warnings(), progress_bar(output.quiet) as show, unfinished(staging, about) as folder:
-            parts = kept(folder, lambda first: played(first_part=first))
+            parts = kept(folder, lambda first, before: played(first_part=first, before=before))
+            parts = finish_parts(parts, goal=config.goal, goal_radius=config.goal_radius)
             if config.format not in _SUFFIXES:
                 parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
 

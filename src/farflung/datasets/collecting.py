@@ -69,28 +69,56 @@ def collect_parts(
     goal: Place = (),
     goal_radius: float | None = None,
     random: bool = False,
-    first_part: int = 0,
 ) -> Iterator[Dataset]:
-    """What `collect` returns in parts of bounded size, each played while the one before is used.
+    """What `collect` returns in parts of bounded size, each played while the one before is used."""
+    played = play_parts(run, episodes, seed=seed, random_seed=random_seed, random=random)
+    return finish_parts(played, goal=goal, goal_radius=goal_radius)
+
+
+def finish_parts(parts: Iterator[Dataset], *, goal: Place = (), goal_radius: float | None = None) -> Iterator[Dataset]:
+    """Parts as they are used: all of them know every state that any of them has met, and have the rewards of a goal."""
+    if goal_radius is not None and not goal:
+        raise ValueError("a goal's radius needs a goal")
+    settled = _with_all_states(parts)
+    return (_relabelled(part, goal, goal_radius) for part in settled) if goal else settled
+
+
+def play_parts(
+    run: Run,
+    episodes: int,
+    *,
+    seed: int | None = None,
+    random_seed: int = 0,
+    random: bool = False,
+    first_part: int = 0,
+    before: Dataset | None = None,
+) -> Iterator[Dataset]:
+    """Parts as they are played; one is the same whether those before it are played or not.
 
     Args:
-        first_part: with which to begin; a part is the same whether those before it are played or not.
+        first_part: with which to begin.
+        before: the part before that, with the states that were met by then, where only these are known.
     """
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
     team = random_team(world) if random else run.team_of(seed)
     metadata = {**_about(config, seed, is_random=random), "random_seed": random_seed}
-    if goal_radius is not None and not goal:
-        raise ValueError("a goal's radius needs a goal")
     if isinstance(world, HostedWorld):
         (random_seed,) = whole_seeds([random_seed])
-        parts = play_hosted(world, team, episodes, random_seed, metadata, first_part)
-    elif isinstance(world, VectorWorld):
+        return play_hosted(world, team, episodes, random_seed, metadata, first_part, before)
+    if isinstance(world, VectorWorld):
         (random_seed,) = whole_seeds([random_seed])
-        parts = play_vectors(world, team, episodes, random_seed, metadata, first_part)
-    else:
-        parts = play_parts(world, team, episodes, random_seed, source_of(run, metadata), first_part)
-    return (_relabelled(part, goal, goal_radius) for part in parts) if goal else parts
+        return play_vectors(world, team, episodes, random_seed, metadata, first_part)
+    return play_compiled(world, team, episodes, random_seed, source_of(run, metadata), first_part)
+
+
+def _with_all_states(parts: Iterator[Dataset]) -> Iterator[Dataset]:
+    for part in parts:
+        if "features" not in part.source.metadata:
+            yield part
+            continue
+        met = [part, *parts]  # how many states there are, only the last one knows
+        yield from (dataclasses.replace(each, source=met[-1].source) for each in met)
 
 
 def random_team(world: World) -> Any:
@@ -120,7 +148,7 @@ def _players(config: Explore) -> str:
     return "one agent" if config.single or config.agents == 1 else f"{config.agents} agents"
 
 
-def play_parts(
+def play_compiled(
     world: TabularMDP | ContinuousWorld, team: Any, episodes: int, random_seed: int, source: Source, first_part: int = 0
 ) -> Iterator[Dataset]:
     """Episodes of any team in a world, in parts of bounded size.

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from farflung.checks import whole_number
 from farflung.datasets.episodes import Dataset, Source, vector_episodes
 from farflung.datasets.sources import NotDiscreteError, observed_world, read_space, spaces_of, spec_to_json, vector_source
 from farflung.environments import NoTableError, TabularMDP
+from farflung.hosting.indexing import Met
 from farflung.hosting.networks import NetworkPlayer
 from farflung.hosting.players import OVER, Episodes, Player
 from farflung.hosting.stepped import SteppedWorld
@@ -33,15 +33,18 @@ def play_hosted(
     random_seed: int,
     metadata: Mapping[str, Any],
     first_part: int = 0,
+    before: Dataset | None = None,
 ) -> Iterator[Dataset]:
-    """Episodes in parts; all at the end if new states may be met, since then only it is known how many there are."""
+    """Episodes in parts; where new states may be met, each knows those that were met by its end.
+
+    Args:
+        before: the part before the first one.
+    """
     world = world.made().as_it_is()  # states that are met here are not the run's
-    if world.index.is_complete:
-        played = _played(world, team, episodes, random_seed, first_part)
-    else:  # the numbers of states depend on all parts
-        played = itertools.islice(list(_played(world, team, episodes, random_seed)), first_part, None)
-    source, first_observation = _source(world, metadata)
-    for part in played:
+    if before is not None and isinstance(world.index, Met):
+        world.index.know(np.asarray(before.source.metadata["features"], np.int64))
+    for part in _played(world, team, episodes, random_seed, first_part):
+        source, first_observation = _source(world, metadata)
         agents = np.arange(len(part.states), dtype=np.int32) % team.num_agents  # each part begins with the first
         is_seen, is_step = part.states != OVER, part.states[:, 1:] != OVER
         actions = np.asarray(world.actions)[part.actions] if "features" not in source.metadata else part.actions

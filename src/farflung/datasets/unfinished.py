@@ -32,22 +32,22 @@ def unfinished(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def kept(folder: Path, play: Callable[[int], Iterator[Dataset]]) -> Iterator[Dataset]:
+def kept(folder: Path, play: Callable[[int, Dataset | None], Iterator[Dataset]]) -> Iterator[Dataset]:
     """The parts that are in the folder, and then those that are played, each kept there before it is used.
 
     Args:
-        play: the parts from a number on, which always are the same.
+        play: the parts from a number on, after the one before it, which always are the same.
     """
-    first = 0
+    first, before = 0, None
     while (path := _path(folder, first)).exists():
         try:
-            part = load_dataset(path)
+            before = load_dataset(path)
         except ValueError as error:
             warnings.warn(f"{error}; it is played again", CheckpointWarning, stacklevel=2)
             break
-        yield part
+        yield before
         first += 1
-    for number, part in enumerate(play(first), first):
+    for number, part in enumerate(play(first, before), first):
         with interrupts.uninterrupted():
             save_dataset(part, _path(folder, number), force=True)
         yield part

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from farflung.config import OfflineLearning
 from farflung.datasets import Dataset, from_minari, load_dataset
-from farflung.datasets.collecting import play_parts, random_team
+from farflung.datasets.collecting import play_compiled, random_team
 from farflung.datasets.episodes import joined, states_of
 from farflung.environments import PointMaze, TabularMDP
 from farflung.experiments.collecting import untrained_success
@@ -125,7 +125,7 @@ def _random_actions(
     world: TabularMDP | PointMaze, config: OfflineLearning, dataset: Dataset, against_random: bool
 ) -> Iterator[Dataset]:
     if against_random:
-        yield joined(play_parts(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
+        yield joined(play_compiled(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
 
 
 def _success(
