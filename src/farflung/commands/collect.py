@@ -58,12 +58,13 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
         trained.team_of(seed)  # raises ValueError if there is none
         began = time.perf_counter()
         write, name, path, staging = _writer(config, output)
-        played = partial(play_parts, trained, config.episodes, seed=seed, random_seed=config.random_seed, random=config.random)
+        aim = (config.goal, config.goal_radius)
+        played = partial(play_parts, trained, config.episodes, *aim, random_seed=config.random_seed, random=config.random)
         asked = {**dataclasses.asdict(config), "seed": seed, "fingerprint": fingerprint(config.run)}
         about = {"farflung": version("farflung"), "command": "collect", **asked}
         with one_line_warnings(), progress_bar(output.quiet) as show, unfinished(staging, about) as folder:
-            parts = kept(folder, lambda first, before: played(first_part=first, before=before))
-            parts = finish_parts(parts, goal=config.goal, goal_radius=config.goal_radius)
+            parts = kept(folder, lambda first, before: played(seed=seed, first_part=first, before=before))
+            parts = finish_parts(parts, *aim)
             if config.format not in _SUFFIXES:
                 parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
 

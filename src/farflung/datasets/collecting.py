@@ -71,21 +71,26 @@ def collect_parts(
     random: bool = False,
 ) -> Iterator[Dataset]:
     """What `collect` returns in parts of bounded size, each played while the one before is used."""
-    played = play_parts(run, episodes, seed=seed, random_seed=random_seed, random=random)
-    return finish_parts(played, goal=goal, goal_radius=goal_radius)
+    aim = (goal, goal_radius)
+    return finish_parts(play_parts(run, episodes, *aim, seed=seed, random_seed=random_seed, random=random), *aim)
 
 
-def finish_parts(parts: Iterator[Dataset], *, goal: Place = (), goal_radius: float | None = None) -> Iterator[Dataset]:
-    """Parts as they are used: all of them know every state that any of them has met, and have the rewards of a goal."""
-    if goal_radius is not None and not goal:
-        raise ValueError("a goal's radius needs a goal")
-    settled = _with_all_states(parts)
-    return (_relabelled(part, goal, goal_radius) for part in settled) if goal else settled
+def finish_parts(parts: Iterator[Dataset], goal: Place = (), goal_radius: float | None = None) -> Iterator[Dataset]:
+    """Parts as they are used: where states are numbered as they are met, each now knows those that any of them has met."""
+    for part in parts:
+        if not _may_grow(part):
+            yield part
+            continue
+        met = [part, *parts]  # how many states there are, only the last one knows
+        for each in met:
+            yield _relabelled(dataclasses.replace(each, source=met[-1].source), goal, goal_radius)
 
 
 def play_parts(
     run: Run,
     episodes: int,
+    goal: Place = (),
+    goal_radius: float | None = None,
     *,
     seed: int | None = None,
     random_seed: int = 0,
@@ -93,7 +98,7 @@ def play_parts(
     first_part: int = 0,
     before: Dataset | None = None,
 ) -> Iterator[Dataset]:
-    """Parts as they are played; one is the same whether those before it are played or not.
+    """Parts as they are played, for `finish_parts`; one is the same whether those before it are played or not.
 
     Args:
         first_part: with which to begin.
@@ -103,22 +108,17 @@ def play_parts(
     world, config = run.world, run.config
     team = random_team(world) if random else run.team_of(seed)
     metadata = {**_about(config, seed, is_random=random), "random_seed": random_seed}
+    if goal_radius is not None and not goal:
+        raise ValueError("a goal's radius needs a goal")
     if isinstance(world, HostedWorld):
         (random_seed,) = whole_seeds([random_seed])
-        return play_hosted(world, team, episodes, random_seed, metadata, first_part, before)
-    if isinstance(world, VectorWorld):
+        parts = play_hosted(world, team, episodes, random_seed, metadata, first_part, before)
+    elif isinstance(world, VectorWorld):
         (random_seed,) = whole_seeds([random_seed])
-        return play_vectors(world, team, episodes, random_seed, metadata, first_part)
-    return play_compiled(world, team, episodes, random_seed, source_of(run, metadata), first_part)
-
-
-def _with_all_states(parts: Iterator[Dataset]) -> Iterator[Dataset]:
-    for part in parts:
-        if "features" not in part.source.metadata:
-            yield part
-            continue
-        met = [part, *parts]  # how many states there are, only the last one knows
-        yield from (dataclasses.replace(each, source=met[-1].source) for each in met)
+        parts = play_vectors(world, team, episodes, random_seed, metadata, first_part)
+    else:
+        parts = play_compiled(world, team, episodes, random_seed, source_of(run, metadata), first_part)
+    return (part if _may_grow(part) else _relabelled(part, goal, goal_radius) for part in parts)
 
 
 def random_team(world: World) -> Any:
@@ -140,7 +140,14 @@ def _about(config: Explore, seed: int, *, is_random: bool) -> dict[str, Any]:
     }
 
 
+def _may_grow(part: Dataset) -> bool:
+    """Whether its states may have been numbered as they were met."""
+    return "features" in part.source.metadata
+
+
 def _relabelled(part: Dataset, goal: Place, radius: float | None) -> Dataset:
+    if not goal:
+        return part
     return relabel(part, goal=goal if part.has_vectors else observation_at(part.source, goal), radius=radius)
 
 
