@@ -12,6 +12,12 @@ from farflung.runs import Paths
 from farflung.teams import networks_of
 
 
+def made_metrics(*values):
+    """Of two seeds, a record for each value."""
+    column = np.array([values, values], np.float32) + np.float32(0.1)
+    return Metrics(*(column * number for number in range(1, 8)))
+
+
 def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **settings):
     """A run that was never trained: its metrics are noise around 0.5 + shift that shrinks with the updates."""
     config = Explore(world, seeds=seeds, **settings)

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from tests.made_runs import made_metrics
 
 import farflung
 from farflung import Explore, explore, load_run, make_world, resume
 from farflung.algorithms import PGPSE
 from farflung.checkpoints import CheckpointWarning, keeping, kept
 from farflung.hosting.training import train_hosted
-from farflung.metrics import Metrics
 from farflung.policies import TabularSoftmax
 from farflung.progress import Progress, are_finite, restored, ruin_of
 from farflung.training import train
@@ -33,16 +33,10 @@ class CutError(Exception):
     """What no training expects."""
 
 
-def metrics(*values):
-    """Of two seeds, a record for each value."""
-    column = np.array([values, values], np.float32) + np.float32(0.1)
-    return Metrics(*(column * number for number in range(1, 8)))
-
-
 def progress(update, value=1.0):
     team = TabularSoftmax(jnp.full((2, 2, 3, 4), value))
     learnt = (jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])})
-    return Progress(update, np.array([update]), metrics(value), team, 2, learnt=learnt)
+    return Progress(update, np.array([update]), made_metrics(value), team, 2, learnt=learnt)
 
 
 def cut_after(updates):
@@ -71,7 +65,7 @@ def keeper(tmp_path):
 
 def test_a_checkpoint_holds_all_that_is_needed(keeper):
     records = keeper.new_records()
-    records.add(np.array([5]), np.array([50]), metrics(0.3))
+    records.add(np.array([5]), np.array([50]), made_metrics(0.3))
     keeper.keep(progress(5, 0.25), records, 1.5)
     found = keeper.latest()
     assert (found.standing.update, found.seconds) == (5, 1.5)
@@ -96,7 +90,7 @@ def test_the_last_three_checkpoints_are_kept(keeper):
 def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage):
     records = keeper.new_records()
     for update in (1, 2):
-        records.add(np.array([update]), np.array([update]), metrics(update))
+        records.add(np.array([update]), np.array([update]), made_metrics(update))
         keeper.keep(progress(update), records, 0.0)
     last = sorted(keeper.folder.glob("checkpoint*"))[-1]
     broken = keeper.folder / "metrics.csv" if damage == "metrics" else last
@@ -151,7 +145,7 @@ def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
 )
 def test_a_checkpoint_that_no_training_has_written_is_skipped(keeper, edit):
     records = keeper.new_records()
-    records.add(np.array([5]), np.array([50]), metrics(0.3))
+    records.add(np.array([5]), np.array([50]), made_metrics(0.3))
     keeper.keep(progress(5), records, 1.5)
     (path,) = keeper.folder.glob("checkpoint*")
     with np.load(path) as found:
@@ -221,7 +215,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(keeper, monkeypatch):
         raise OSError(28, "No space left on device")
 
     records = keeper.new_records()
-    records.add(np.array([1]), np.array([1]), metrics(1.0))
+    records.add(np.array([1]), np.array([1]), made_metrics(1.0))
     with monkeypatch.context() as patched:
         patched.setattr("farflung.records.append", full)
         with pytest.warns(CheckpointWarning, match="of update 1 could not be written: No space left on device"):

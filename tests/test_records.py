@@ -1,14 +1,8 @@
 import jax
 import numpy as np
+from tests.made_runs import made_metrics
 
-from farflung.metrics import Metrics
 from farflung.records import Records
-
-
-def metrics(*values):
-    """Of two seeds, a record for each value."""
-    column = np.array([values, values], np.float32) + np.float32(0.1)
-    return Metrics(*(column * number for number in range(1, 8)))
 
 
 def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):
@@ -16,7 +10,7 @@ def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):
     for number, values in enumerate([(1.5, 2.5), (), (3.25,)]):
         updates = np.arange(len(values)) + 10 * number
         for records in (in_memory, in_file):
-            records.add(updates, updates * 7, metrics(*values))
+            records.add(updates, updates * 7, made_metrics(*values))
         in_file.flush()
     for one, other in zip(in_memory.table(), in_file.table(), strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
@@ -27,12 +21,12 @@ def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):
 
 def test_what_was_written_after_a_checkpoint_is_cut_off(tmp_path):
     records = Records((3, 8), tmp_path / "metrics.csv")
-    records.add(np.array([1]), np.array([7]), metrics(1.0))
+    records.add(np.array([1]), np.array([7]), made_metrics(1.0))
     records.flush()
     before = (records.num_bytes, records.checksum)
-    records.add(np.array([2]), np.array([14]), metrics(2.0))
+    records.add(np.array([2]), np.array([14]), made_metrics(2.0))
     records.flush()
     again = Records((3, 8), tmp_path / "metrics.csv", *before)
-    again.add(np.array([3]), np.array([21]), metrics(3.0))
+    again.add(np.array([3]), np.array([21]), made_metrics(3.0))
     again.flush()
     np.testing.assert_array_equal(again.table()[0], [1, 3])
