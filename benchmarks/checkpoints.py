@@ -38,8 +38,8 @@ class Result:
 
 
 def measure(config: Checkpoints) -> Result:
-    from farflung.checkpoints import MINUTES, Keeper
-    from farflung.experiments.explore import explore
+    from farflung.runs.checkpoints import MINUTES, Keeper
+    from farflung.studies.explore import explore
 
     seconds: list[float] = []
     resident: list[float] = []

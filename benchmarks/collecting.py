@@ -42,7 +42,7 @@ class Result:
 
 def measure(config: Collecting) -> Result:
     from farflung import explore, save_dataset, to_minari
-    from farflung.datasets import collect_parts
+    from farflung.data import collect_parts
 
     run = explore("maze-stoc", agents=config.agents, seeds=(0,))
     transitions = run.world.horizon
@@ -90,7 +90,7 @@ def _loop(run: "Run", num_episodes: int) -> None:
     import gymnasium
     import numpy as np
 
-    from farflung.datasets.sources import environment_spec
+    from farflung.data.sources import environment_spec
 
     spec = environment_spec(run.config, run.table)
     assert spec is not None
@@ -114,7 +114,7 @@ def _loop(run: "Run", num_episodes: int) -> None:
 
 def main() -> None:
     config = tyro.cli(Collecting, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.commands.terminal import use_all_cores
+    from farflung.cli.terminal import use_all_cores
 
     use_all_cores()
     result = measure(config)

@@ -44,9 +44,9 @@ def measure(config: Hosting) -> Result:
 
     import farflung
     from farflung.config import Explore
-    from farflung.experiments.trials import algorithm_of
-    from farflung.hosting import pool
-    from farflung.hosting.training import train_hosted
+    from farflung.studies.trials import algorithm_of
+    from farflung.training.hosted import train_hosted
+    from farflung.worlds.hosted import pool
 
     calls: list[tuple[str, Any]] = []
 
@@ -69,11 +69,13 @@ def measure(config: Hosting) -> Result:
 
     def training() -> tuple[float, int]:
         progress = train_hosted(algorithm, world, (0,), updates, pause_every=1)
-        first = next(each.counted.num_steps for each in progress if each.counted is not None and each.update == 1)
+        first = next(
+            each.host_statistics.num_steps for each in progress if each.host_statistics is not None and each.update == 1
+        )
         calls.clear()
         began = time.perf_counter()
-        counted = [each.counted.num_steps for each in progress if each.counted is not None]
-        return time.perf_counter() - began, counted[-1] - first
+        host_statistics = [each.host_statistics.num_steps for each in progress if each.host_statistics is not None]
+        return time.perf_counter() - began, host_statistics[-1] - first
 
     def bare() -> float:
         copies = -(-config.copies // config.agents) * config.agents

@@ -37,7 +37,7 @@ def measure(config: Particles, agents: int, trajectories: int, times: int) -> Re
     import jax.numpy as jnp
     import numpy as np
 
-    from farflung.particles import particles
+    from farflung.entropy.nearest import particles
 
     walks = np.cumsum(np.random.default_rng(0).normal(size=(agents, trajectories, times, 2)), axis=2).astype(np.float32)
     states, gains = jnp.asarray(walks), jax.jit(particles(config.neighbours).gains)

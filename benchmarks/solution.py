@@ -12,7 +12,7 @@ WORLD, AGENTS, PAPER_UPDATES = "maze-det", 6, 10_000
 COLD_START = """
 import math, sys
 from farflung import explore
-from farflung.commands.terminal import use_all_cores
+from farflung.cli.terminal import use_all_cores
 
 use_all_cores()
 level, world, agents = float(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -87,7 +87,7 @@ def measure(config: Solution) -> Result:
 
 def main() -> None:
     config = tyro.cli(Solution, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.commands.terminal import use_all_cores
+    from farflung.cli.terminal import use_all_cores
 
     use_all_cores()
     result = measure(config)

@@ -45,9 +45,9 @@ def measure(config: Speed) -> Result:
     import jax  # after the number of devices is set
 
     from benchmarks import per_step
-    from farflung import MAZE, PGPSE, make_world, train
+    from farflung import MAZE, PGPSE, make_tabular_world, train
 
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     algorithm = PGPSE(config.agents, batch_size=config.batch_size)
     steps = config.updates * config.batch_size * config.agents * world.horizon * config.seeds
     fast, slow, compile_seconds = [], [], 0.0
@@ -81,7 +81,7 @@ def measure(config: Speed) -> Result:
 
 def main() -> None:
     config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.commands.terminal import use_all_cores
+    from farflung.cli.terminal import use_all_cores
 
     use_all_cores()
     result = measure(config)

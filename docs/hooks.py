@@ -12,7 +12,7 @@ from latex2mathml.converter import convert
 from tyro.extras import get_parser
 
 from farflung.cli import COMMANDS, STYLE
-from farflung.commands.explore import resume
+from farflung.cli.explore import resume
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.M | re.S)
@@ -58,7 +58,7 @@ def _row(action: argparse.Action) -> str:
     default = default.removesuffix(")")
     values = str(action.metavar or "")
     if choices := re.match(r"{(.+)}", values):
-        meaning += " Choices: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
+        meaning += " Discrete: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
         values = ""
     name = " ".join([*action.option_strings, re.sub(r"\W*(\w+) \[.*", r"\1 ...", values)]).strip()
     shown = "" if default in ("False", "None") else f"`{default}`" if re.fullmatch(r"\S+|[\d. ]+", default) else default

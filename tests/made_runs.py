@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from farflung import ContinuousWorld, Explore, Metrics, Run, TabularSoftmax, make_continuous, make_world
+from farflung import Explore, Metrics, Run, TabularSoftmax, VectorWorld, make_tabular_world, make_vector_world
 from farflung.policies import neural_team
-from farflung.runs import Paths
-from farflung.teams import networks_of
+from farflung.runs.run import Paths
+from farflung.runs.teams import networks_of
 
 
 def made_metrics(*values):
@@ -22,11 +22,11 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
     """A run that was never trained: its metrics are noise around 0.5 + shift that shrinks with the updates."""
     config = Explore(world, seeds=seeds, **settings)
     if environment is None:
-        environment = make_world(world, horizon=config.horizon, slip=config.slip)
+        environment = make_tabular_world(world, horizon=config.horizon, slip=config.slip)
     updates = np.array([1, *range(10, 101, 10)])
     noise = np.random.default_rng(len(seeds)).normal(size=(len(Metrics._fields), len(seeds), len(updates)))
     values = (0.5 + shift + 0.1 * noise / updates**0.5).astype(np.float32)
-    if not isinstance(environment, ContinuousWorld):
+    if not isinstance(environment, VectorWorld):
         values = values[:-1]  # the entropy from neighbours is of states that are vectors
     summary = {"farflung": "test", "ceiling": {"bound": 2.0}}
     shape = (len(seeds), config.num_policies, environment.num_states, environment.num_actions)
@@ -35,7 +35,7 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
 
 def made_continuous_run(world="point-gap", num_steps=20, **settings):
     """A run that was never trained, in a world whose states are vectors: its agents walk at random, in two batch elements."""
-    environment = make_continuous(world, horizon=num_steps)
+    environment = make_vector_world(world, horizon=num_steps)
     run = made_run(world, environment, **settings)
     projection, config = environment.projection, run.config
     low, high = np.array(projection.low), np.array(projection.high)

@@ -15,18 +15,18 @@ import pytest
 from tests.made_runs import made_metrics
 
 import farflung
-from farflung import Explore, explore, load_run, make_world, resume
+from farflung import Explore, explore, load_run, make_tabular_world, resume
 from farflung.algorithms import PGPSE
-from farflung.checkpoints import CheckpointWarning, keeping, kept
-from farflung.hosting.training import train_hosted
 from farflung.policies import TabularSoftmax
-from farflung.progress import Progress, are_finite, restored, ruin_of
-from farflung.training import train
-from farflung.world_files import world_to_bytes
+from farflung.runs.checkpoints import CheckpointWarning, keeping, kept
+from farflung.runs.worlds import world_to_bytes
+from farflung.training.hosted import train_hosted
+from farflung.training.loop import train
+from farflung.training.progress import Progress, are_finite, divergence_of, restored
 
 CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
 QUICK = {"agents": 2, "batch_size": 4, "updates": 60, "seeds": (3, 8), "log_every": 5}
-WORLD = make_world("maze-det")
+WORLD = make_tabular_world("maze-det")
 
 
 class CutError(Exception):
@@ -68,14 +68,14 @@ def test_a_checkpoint_holds_all_that_is_needed(keeper):
     records.add(np.array([5]), np.array([50]), made_metrics(0.3))
     keeper.keep(progress(5, 0.25), records, 1.5)
     found = keeper.latest()
-    assert (found.standing.update, found.seconds) == (5, 1.5)
+    assert (found.training_state.update, found.seconds) == (5, 1.5)
     expected = progress(5).learnt
-    keys, state = restored(expected, found.standing.leaves)
+    keys, state = restored(expected, found.training_state.leaves)
     np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected[0]))
     assert (np.asarray(state["team"].logits) == 0.25).all()
     np.testing.assert_array_equal(found.records.table()[0], [5])
     with pytest.raises(ValueError, match="does not fit its settings"):
-        restored({"other": jnp.zeros(2)}, found.standing.leaves)
+        restored({"other": jnp.zeros(2)}, found.training_state.leaves)
 
 
 def test_the_last_three_checkpoints_are_kept(keeper):
@@ -105,7 +105,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage)
         content[-3] ^= 4
     broken.write_bytes(content)
     with pytest.warns(CheckpointWarning, match=f"{last.name} is skipped: .*damaged"):
-        assert keeper.latest().standing.update == 1
+        assert keeper.latest().training_state.update == 1
 
 
 def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
@@ -114,11 +114,11 @@ def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
     paths = sorted(keeper.folder.glob("checkpoint*"))
     paths[1].write_bytes(b"")
     with pytest.warns(CheckpointWarning, match=f"{paths[1].name} is skipped"):
-        assert keeper.latest().standing.update == 1
+        assert keeper.latest().training_state.update == 1
     keeper.keep(progress(2, 0.5), keeper.new_records(), 0.0)
     assert paths[0] in keeper.folder.iterdir()
     assert paths[1] not in keeper.folder.iterdir()  # the one that was skipped makes way for the new one
-    assert keeper.latest().standing.update == 2
+    assert keeper.latest().training_state.update == 2
     for path in keeper.folder.glob("checkpoint*"):
         path.write_bytes(b"")
     with pytest.warns(CheckpointWarning), pytest.raises(ValueError, match=r"no checkpoint of .*run can be read; to begin anew"):
@@ -189,8 +189,8 @@ def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
     with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
         keeper.keep(progress(5), keeper.new_records(), 1.5)
     with pytest.raises(ValueError, match="it was begun in another world"):
-        resume(tmp_path / "run", world=make_world("maze-stoc"))
-    (tmp_path / "run" / "unfinished" / "world.npz").write_bytes(world_to_bytes(make_world("maze-stoc")))
+        resume(tmp_path / "run", world=make_tabular_world("maze-stoc"))
+    (tmp_path / "run" / "unfinished" / "world.npz").write_bytes(world_to_bytes(make_tabular_world("maze-stoc")))
     with pytest.raises(ValueError, match=r"world\.npz is damaged"):
         resume(tmp_path / "run")
     with pytest.raises(ValueError, match="File name too long"):
@@ -217,7 +217,7 @@ def test_a_full_disk_is_told_once_and_training_goes_on(keeper, monkeypatch):
     records = keeper.new_records()
     records.add(np.array([1]), np.array([1]), made_metrics(1.0))
     with monkeypatch.context() as patched:
-        patched.setattr("farflung.records.append", full)
+        patched.setattr("farflung.runs.metrics_table.append", full)
         with pytest.warns(CheckpointWarning, match="of update 1 could not be written: No space left on device"):
             keeper.keep(progress(1), records, 0.0)
         keeper.keep(progress(2), records, 0.0)  # warnings are errors here
@@ -267,7 +267,7 @@ def test_one_that_was_finished_but_not_saved_is_only_saved(tmp_path, monkeypatch
         raise ValueError("cannot write: No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("farflung.runs.save_run", full)
+        patched.setattr("farflung.runs.run.save_run", full)
         with pytest.raises(ValueError, match=r"No space left on device; .* is kept, farflung explore --resume .* goes on"):
             explore("maze-det", **QUICK, out=tmp_path / "run")
     same(resume(tmp_path / "run"), explore("maze-det", **QUICK))
@@ -275,7 +275,7 @@ def test_one_that_was_finished_but_not_saved_is_only_saved(tmp_path, monkeypatch
 
 def test_networks_go_on_bit_for_bit(tmp_path):
     settings = {"agents": 2, "batch_size": 2, "updates": 8, "seeds": (0, 1), "log_every": 1, "hidden": (8,)}
-    world = farflung.make_continuous("point-gap", horizon=8)
+    world = farflung.make_vector_world("point-gap", horizon=8)
     with pytest.raises(CutError):
         explore(world, **settings, out=tmp_path / "run", checkpoint_updates=1, on_progress=cut_after(3))
     same(resume(tmp_path / "run"), explore(world, **settings))
@@ -290,7 +290,7 @@ def test_a_hosted_world_goes_on_with_the_states_that_it_knew(tmp_path):
     resumed, whole = resume(tmp_path / "run"), explore(farflung.hosted("FrozenLake-v1", **lake), **settings)
     same(resumed, whole)
     np.testing.assert_array_equal(resumed.world.index.features, whole.world.index.features)
-    np.testing.assert_array_equal(resumed.counted.visits, whole.counted.visits)
+    np.testing.assert_array_equal(resumed.host_statistics.visits, whole.host_statistics.visits)
 
 
 def test_a_training_that_diverges_stops_right_before(tmp_path):
@@ -304,7 +304,7 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
     assert np.isfinite(np.asarray(run.team.logits)).all()
     assert (tmp_path / "run" / "unfinished").is_dir()
     with kept(tmp_path / "run") as keeper:
-        assert keeper.latest().standing.update == update
+        assert keeper.latest().training_state.update == update
     (tmp_path / "run" / "notes.txt").write_text("lower it next time")
     again = resume(tmp_path / "run")
     assert again.summary["stopped_because"] == run.summary["stopped_because"]
@@ -324,8 +324,8 @@ def test_whose_policy_is_ruined():
     team = TabularSoftmax(jnp.asarray(logits))
     finite = np.asarray(are_finite((team, jnp.zeros(2, jnp.int32))))
     np.testing.assert_array_equal(finite, [True, False])
-    assert ruin_of(9, team, finite) == (9, 1, 2)
-    assert ruin_of(9, TabularSoftmax(jnp.zeros((2, 3, 4, 5))), finite) == (9, 1, None)
+    assert divergence_of(9, team, finite) == (9, 1, 2)
+    assert divergence_of(9, TabularSoftmax(jnp.zeros((2, 3, 4, 5))), finite) == (9, 1, None)
 
 
 @pytest.mark.parametrize("name", ["config.json", "metrics.csv", "policies.npz", "summary.json", "world.npz"])

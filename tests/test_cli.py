@@ -9,7 +9,7 @@ import pytest
 
 from farflung import load_run
 from farflung.cli import main
-from farflung.files import FORMAT_VERSION
+from farflung.runs.files import FORMAT_VERSION
 
 QUICK = ["--agents", "2", "--batch-size", "4", "--updates", "30", "--seeds", "0", "1"]
 SOON_COMPILED = ["explore", "maze-det", "--preset", "paper", "--agents", "2", "--quiet"]
@@ -18,7 +18,7 @@ SOON_COMPILED = ["explore", "maze-det", "--preset", "paper", "--agents", "2", "-
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
 
 
 def test_explore_prints_a_table_and_saves_a_run(tmp_path, capsys):
@@ -126,7 +126,7 @@ def test_a_run_is_kept_unless_forced(tmp_path, capsys):
 
 
 def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
-    from farflung.experiments import trials as module
+    from farflung.studies import trials as module
 
     honest = module.train
 
@@ -146,7 +146,7 @@ def interrupted_run(out):
     """Starts a run that would take hours, and interrupts it once it trains."""
     code = f"""
 import os, signal
-from farflung.experiments import trials
+from farflung.studies import trials
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may have inherited that it's ignored
 honest = trials.train
 def train(*arguments):
@@ -187,7 +187,7 @@ sys.exit(main(["explore", "maze-det"]))
 
 
 def test_a_run_that_is_complete_is_no_interrupted_one(tmp_path, monkeypatch, capsys):
-    from farflung import runs
+    from farflung.runs import run as runs
 
     save = runs.save_run
 
@@ -206,7 +206,7 @@ def test_a_command_with_nothing_to_keep_ends_at_once_and_leaves_nothing(tmp_path
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 
-    monkeypatch.setattr("farflung.experiments.frank_wolfe.solve", asked_to_end)
+    monkeypatch.setattr("farflung.studies.frank_wolfe.experiment.solve", asked_to_end)
     assert main(["frank-wolfe", "room-det", "--quiet"]) == 143
     assert capsys.readouterr().err == "farflung: interrupted\n"
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +257,7 @@ def test_importing_the_library_changes_no_configuration_of_jax():
 
 def test_from_the_command_line_every_core_is_a_device():
     result = run_python(
-        "import os, jax\nfrom farflung.commands.terminal import use_all_cores\nuse_all_cores()\n"
+        "import os, jax\nfrom farflung.cli.terminal import use_all_cores\nuse_all_cores()\n"
         "assert jax.local_device_count() == len(os.sched_getaffinity(0))"
     )
     assert result.returncode == 0, result.stderr

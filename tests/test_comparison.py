@@ -13,10 +13,10 @@ from tests.made_runs import made_run
 
 from farflung import Metrics, compare, save_run
 from farflung.cli import _parse, main
-from farflung.comparison import interquartile_mean, probability_of_improvement
 from farflung.config import METRICS
-from farflung.figures.comparison import compared
-from farflung.runs import final_values
+from farflung.runs.run import final_values
+from farflung.studies.compare.comparison import interquartile_mean, probability_of_improvement
+from farflung.studies.compare.figures import compared
 
 WORLDS = ("room-det", "maze-det")
 
@@ -34,7 +34,7 @@ def comparison(runs):
 
 @pytest.fixture
 def few_samples(monkeypatch):
-    monkeypatch.setattr("farflung.comparison._NUM_RESAMPLES", 50)
+    monkeypatch.setattr("farflung.studies.compare.comparison._NUM_RESAMPLES", 50)
 
 
 def test_scores_are_final_values_by_seed_and_task(runs, comparison):

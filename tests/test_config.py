@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from farflung import Explore, Reproduce, credit
-from farflung.checks import whole_number, whole_seeds
+from farflung import Explore, Reproduce
 from farflung.config import CREDITS, OfflineLearning
+from farflung.config.checks import whole_number, whole_seeds
+from farflung.entropy import credit
 
 
 def test_the_names_that_are_listed_without_jax_are_those_that_exist():

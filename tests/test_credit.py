@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from farflung import PGPSE, make_world, plug_in, softmax_team
+from farflung import PGPSE, make_tabular_world, plug_in, softmax_team
 from farflung.config import CREDITS as CREDIT_NAMES
-from farflung.credit import CREDITS, recombined
-from farflung.experiments.gradients import gradient_variances
+from farflung.entropy.credit import CREDITS, recombined
+from farflung.studies.ablate.gradients import gradient_variances
 
 teams = hnp.arrays(
     np.int32, st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([2, 6])), elements=st.integers(0, 4)
@@ -48,7 +48,7 @@ def test_the_gains_of_a_team_of_one_add_up_to_its_entropy():
 
 @cache
 def batch_of_states():
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     algorithm = PGPSE(3, 2, batch_size=6)
     return algorithm.sample(jax.random.key(1), world, algorithm.init(jax.random.key(0), world)).states
 
@@ -92,7 +92,7 @@ def test_recombining_once_changes_nothing():
 @pytest.mark.parametrize("world", ["room-det", "room-stoc", "maze-det", "maze-stoc"])
 @pytest.mark.parametrize("num_agents", [2, 6])
 def test_each_credit_varies_less_than_the_one_before(world, num_agents):
-    world = make_world(world, horizon=10).widened(4)  # of one shape, all worlds share a program
+    world = make_tabular_world(world, horizon=10).widened(4)  # of one shape, all worlds share a program
     algorithms = tuple(PGPSE(num_agents, credit=credit) for credit in CREDIT_NAMES)
     combined = PGPSE(num_agents, credit="causal", num_combinations=4)
     team = softmax_team(jax.random.key(0), world, num_agents)
@@ -101,7 +101,7 @@ def test_each_credit_varies_less_than_the_one_before(world, num_agents):
 
 
 def test_the_variance_is_that_of_gradients_of_many_batches():
-    world = make_world("room-det")
+    world = make_tabular_world("room-det")
     algorithm = PGPSE(2, batch_size=5)
     state = algorithm.init(jax.random.key(0), world)
     found = gradient_variances(jax.random.key(1), (algorithm,), state.team, world, 20)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.experiments.pages import browser, needs_browser
+from tests.studies.pages import browser, needs_browser
 
 import farflung
 from farflung.cli import COMMANDS, _parse, main
@@ -23,7 +23,7 @@ def test_a_page_runs_from_top_to_bottom_and_shows_what_comes_out(page, tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
     names: dict[str, object] = {}
     output = ""
     for is_run, further, language, text in BLOCK.findall(PAGES[page]):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from farflung import decompose, plug_in, shannon
-from farflung.entropy import entropy_of_counts
+from farflung.entropy.counts import entropy_of_counts
 
 of_ten = jax.jit(plug_in(10).value)
 decomposed, shannon_of = jax.jit(decompose), jax.jit(shannon)

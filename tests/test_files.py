@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from farflung.files import locked
+from farflung.runs.files import locked
 
 
 def test_who_leaves_removes_no_lock_but_its_own(tmp_path):

@@ -8,7 +8,7 @@ from tests.made_runs import made_continuous_run, made_run
 
 from farflung import TabularSoftmax, film, gridworld
 from farflung.figures.film import film as drawn
-from farflung.films import episode_of
+from farflung.figures.filming import episode_of
 
 
 @pytest.fixture(scope="module")

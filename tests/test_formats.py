@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from tests.fuzzing.broken import FIXTURES, VERSIONS, forget_checksums, pack, unpack
 
-from farflung import ContinuousWorld, TabularMDP, from_minari, load_dataset, load_run, resume
-from farflung.datasets.episodes import states_of
-from farflung.files import FORMAT_VERSION, open_collection
-from farflung.hosting.vectors import VectorWorld
-from farflung.hosting.world import HostedWorld
+from farflung import TabularMDP, VectorWorld, from_minari, load_dataset, load_run, resume
+from farflung.data.episodes import states_of
+from farflung.runs.files import FORMAT_VERSION, open_collection
+from farflung.worlds.hosted.tables import HostedTable
+from farflung.worlds.hosted.vectors import HostedVectors
 
 RUNS = {
     "table": ("maze-stoc", TabularMDP, (0, 5), [1.53629, 1.360644], [48, 96, 192, 288], 83.484527),
-    "neural": ("point-gap", ContinuousWorld, (3,), [1.477899], [64, 128, 256, 384], 9.99252),
-    "hosted": ("FrozenLake-v1", HostedWorld, (1,), [1.221569], [50, 95, 188, 299], 527.634801),
-    "vectors": ("CartPole-v1", VectorWorld, (2,), [1.365357], [64, 128, 256, 384], 12.426425),
+    "neural": ("point-gap", VectorWorld, (3,), [1.477899], [64, 128, 256, 384], 9.99252),
+    "hosted": ("FrozenLake-v1", HostedTable, (1,), [1.221569], [50, 95, 188, 299], 527.634801),
+    "vectors": ("CartPole-v1", HostedVectors, (2,), [1.365357], [64, 128, 256, 384], 12.426425),
 }
 """The world, its kind, the seeds, their last entropies, the steps at each record, the sum of all parameters' magnitudes."""
 
@@ -39,7 +39,7 @@ def test_a_run_of_every_version_is_read(version, kind):
     found = sum(np.abs(np.asarray(leaf, np.float64)).sum() for leaf in jax.tree.leaves(run.team))
     assert found == pytest.approx(magnitude, rel=1e-5)
     assert (run.paths is not None) == (kind in ("neural", "vectors"))
-    assert (run.counted is not None) == (kind in ("hosted", "vectors"))
+    assert (run.host_statistics is not None) == (kind in ("hosted", "vectors"))
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])  # before, there were none

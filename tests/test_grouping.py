@@ -1,8 +1,8 @@
 import pytest
 from tests.made_runs import made_continuous_run, made_run
 
-from farflung import gridworld, make_world
-from farflung.grouping import by_algorithm_and_task
+from farflung import gridworld, make_tabular_world
+from farflung.studies.compare.grouping import by_algorithm_and_task
 
 
 def names(*runs):
@@ -46,7 +46,7 @@ def test_worlds_are_the_same_if_they_behave_the_same_whatever_they_are_called():
     runs = [
         made_run(),
         made_run(single=True, horizon=8, slip=0.0),
-        made_run(independent=True, environment=make_world("room-det")),
+        made_run(independent=True, environment=make_tabular_world("room-det")),
     ]
     assert tasks(*runs) == [["room-det"]] * 3
 

@@ -5,8 +5,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from farflung import make_continuous, point_maze
-from farflung.implicit_q_learning import Experience, ImplicitQLearning, _arrives, _seen, learn, spread_goals, success_rate
+from farflung import make_vector_world, point_maze
+from farflung.data.implicit_q_learning import Experience, ImplicitQLearning, _arrives, _seen, learn, spread_goals, success_rate
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,13 @@ def test_to_be_as_near_as_the_radius_is_to_have_arrived(learnt):
 
 
 def test_goals_are_spread_over_what_can_be_reached():
-    goals, radius = spread_goals(make_continuous("point-gap"), 36)
+    goals, radius = spread_goals(make_vector_world("point-gap"), 36)
     assert radius == pytest.approx(1 / 6)
     assert len(goals) == 34  # two of 6 x 6 cells are where episodes start
     assert np.abs(goals).max() == pytest.approx(5 / 6)
     shut = point_maze([(0, 0, -1, 1)], starts=[(-0.5, 0)], horizon=8, step_size=0.1)
     assert (spread_goals(shut, 18)[0][:, 0] < 0).all()
-    goals, radius = spread_goals(make_continuous("mepol-grid"), 30)
+    goals, radius = spread_goals(make_vector_world("mepol-grid"), 30)
     from_start = np.linalg.norm(goals - goals.clip((-6, -6), (-4, -4)), axis=1)
     assert 20 <= len(goals) <= 40
     assert (from_start > radius).all()

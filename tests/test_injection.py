@@ -9,14 +9,13 @@ import sys
 
 import pytest
 from rich.table import Table
-from tests.experiments.pages import Page
 from tests.fuzzing.broken import FIXTURES, VERSIONS
+from tests.studies.pages import Page
 
-from farflung import load_run, notebook
-from farflung.cli import main
-from farflung.commands import terminal
-from farflung.figures import explored
-from farflung.layout import Picture, Section, Value, definition_table, document, figure_section, value_table
+from farflung import load_run
+from farflung.cli import main, terminal
+from farflung.figures import explored, notebook
+from farflung.figures.pages import Picture, Section, Value, definition_table, document, figure_section, value_table
 
 RUNS = FIXTURES / VERSIONS[-1] / "runs"
 HOSTILE = (

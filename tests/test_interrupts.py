@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from farflung.interrupts import Stopped, asked, ending, stoppable, uninterrupted
+from farflung.runs.interrupts import Stopped, asked, ending, stoppable, uninterrupted
 
 WAITING = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from farflung.interrupts import asked, stoppable
+from farflung.runs.interrupts import asked, stoppable
 with stoppable():
     print("ready", flush=True)
     while asked() is None:
@@ -25,7 +25,7 @@ with stoppable():
 PROGRAM = """
 import gc, hashlib, multiprocessing, os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from farflung import interrupts
+from farflung.runs import interrupts
 
 def send(number, times=1):
     for _ in range(times):

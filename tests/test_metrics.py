@@ -3,12 +3,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung import make_world, measure, metrics, play, softmax_team, uniform_team
+from farflung import make_tabular_world, measure, play, softmax_team, uniform_team
+from farflung.training import metrics
 
 
 @pytest.fixture(scope="module")
 def measured():
-    world = make_world("room-stoc")
+    world = make_tabular_world("room-stoc")
     team = softmax_team(jax.random.key(0), world, 3)
     trajectories = play(jax.random.key(1), team, world, 10, 2)
     return team, trajectories, measure(team, trajectories, world.num_states)
@@ -45,7 +46,7 @@ def test_policy_entropy_is_that_of_the_states_acted_in(measured):
 
 
 def test_occupancy_is_exact_or_sampled_depending_on_the_size(monkeypatch):
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     team = softmax_team(jax.random.key(0), world, 2)
     exact = metrics.occupancy(world, team)
     by_time = jax.vmap(world.state_distributions)(team.probabilities)
@@ -55,7 +56,7 @@ def test_occupancy_is_exact_or_sampled_depending_on_the_size(monkeypatch):
 
 
 def test_the_random_team_has_no_diversity():
-    world = make_world("room-det")
+    world = make_tabular_world("room-det")
     team = uniform_team(world, 4)
     found = measure(team, play(jax.random.key(0), team, world, 2000, 1), 43)
     assert float(found.diversity) < 0.01

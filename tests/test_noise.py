@@ -2,7 +2,7 @@ import jax
 import numpy as np
 from scipy import stats
 
-from farflung.noise import uniforms
+from farflung.numerics.noise import uniforms
 
 
 def test_the_noise_is_uniform_and_never_one():

@@ -9,7 +9,7 @@ from tests.made_runs import made_continuous_run
 
 import farflung
 from farflung.figures.live import live
-from farflung.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, vectors_html, world_html
+from farflung.figures.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, vectors_html, world_html
 
 
 class Text(HTMLParser):
@@ -47,7 +47,7 @@ def test_a_world_of_vectors_says_what_is_projected_on():
 
 
 def test_a_map_is_shown_with_its_size():
-    shown = parsed(world_html(farflung.make_world("maze-stoc")))
+    shown = parsed(world_html(farflung.make_tabular_world("maze-stoc")))
     assert shown.images == 1
     assert {"43", "4", "10", "stochastic, up to 4 successors"} <= set(shown.texts)
 
@@ -60,10 +60,10 @@ def test_a_world_that_is_no_map_is_a_table():
 
 
 def test_a_world_whose_states_are_vectors_is_shown_with_its_walls():
-    shown = parsed(continuous_html(farflung.make_continuous("point-gap")))
+    shown = parsed(continuous_html(farflung.make_vector_world("point-gap")))
     assert shown.images == 1
     assert {"vectors of 2 numbers", "x, y", "400 within reach, of a grid of 20 x 20", "2 numbers", "64"} <= set(shown.texts)
-    shown = parsed(continuous_html(farflung.make_continuous("mountain-car-discrete", neighbours=0)))
+    shown = parsed(continuous_html(farflung.make_vector_world("mountain-car-discrete", neighbours=0)))
     assert shown.images == 0
     assert {"3 choices", "position, velocity", "counts in the cells"} <= set(shown.texts)
 

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import gridworld, make_world, play, uniform_team
-from farflung.noise import uniforms
-from farflung.offline import QLearning, Transitions, goal_success, goals_of, q_values, success_rate, transitions
+from farflung import gridworld, make_tabular_world, play, uniform_team
+from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, q_values, success_rate, transitions
+from farflung.numerics.noise import uniforms
 
 LEFT, DOWN, RIGHT, UP = range(4)
 
@@ -49,7 +49,7 @@ def test_only_the_real_transitions_are_drawn(corridor):
 
 
 def test_a_complete_dataset_reaches_every_goal():
-    world = make_world("maze-det")
+    world = make_tabular_world("maze-det")
     data = jax.tree.map(lambda leaf: leaf[None], every_step(world))
     settings = QLearning(num_batches=1000)
     rates = goal_success(jax.random.split(jax.random.key(0), 1), world, data, goals_of(world), settings)
@@ -58,7 +58,7 @@ def test_a_complete_dataset_reaches_every_goal():
 
 
 def test_an_untrained_table_reaches_almost_nothing():
-    world = make_world("room-det")
+    world = make_tabular_world("room-det")
     settings = QLearning(num_episodes=200)
     rates = [success_rate(jax.random.key(0), world, jnp.zeros((43, 4)), goal, settings) for goal in goals_of(world)[::6]]
     assert 0 < np.mean(rates) < 0.05
@@ -72,6 +72,6 @@ def test_a_policy_that_knows_the_way_always_arrives(corridor):
 
 def test_goals_are_all_states_but_the_start():
     for name in ("room-det", "maze-stoc"):
-        world = make_world(name)
+        world = make_tabular_world(name)
         assert len(goals_of(world)) == 42
         assert int(world.start_states[0]) not in np.asarray(goals_of(world))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-import farflung.particles
-from farflung.entropy import Entropy
-from farflung.particles import num_alike, particles
+import farflung.entropy.nearest
+from farflung.entropy.counts import Entropy
+from farflung.entropy.nearest import num_alike, particles
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)
@@ -68,7 +68,7 @@ def ended_early(states):
 
 @pytest.mark.parametrize(("neighbours", "most_inserted"), [(3, 32_000), (20, 0)])
 def test_value_and_gains_are_what_they_are_defined_as(neighbours, most_inserted, monkeypatch):
-    monkeypatch.setattr(farflung.particles, "_MOST_INSERTED", most_inserted)
+    monkeypatch.setattr(farflung.entropy.nearest, "_MOST_INSERTED", most_inserted)
     for states in (walks(2, 2, 7, 2), ended_early(walks(2, 2, 7, 2))):
         entropy, ragged = (compiled(particles(neighbours, scale=SCALE, is_ragged=each)) for each in (False, True))
         pooled = real(np.asarray(states).reshape(-1, 2))
@@ -88,7 +88,7 @@ def test_each_method_finds_the_neighbours(method, shape):
             seen = np.delete(points, slice(i, (i // num_times + 1) * num_times), axis=0)
             squared = np.sort([each for each in np.sum((seen - point) ** 2, axis=-1) if np.isfinite(each)])[:neighbours]
             expected.append(squared[-1] if len(squared) else -1.0)
-        found = getattr(farflung.particles, method)(points, num_times, neighbours)
+        found = getattr(farflung.entropy.nearest, method)(points, num_times, neighbours)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -180,13 +180,13 @@ def test_results_do_not_depend_on_the_rest_of_the_batch(shape):
 def test_searching_on_the_host_never_waits_for_a_thread_that_waits_for_it():
     program = """
 import jax, numpy as np
-import farflung.particles
-from farflung.entropy import Entropy
+import farflung.entropy.nearest
+from farflung.entropy.counts import Entropy
 from jax.sharding import Mesh, PartitionSpec
 
 jax.config.update("jax_num_cpu_devices", 2)
-farflung.particles._search = lambda points, *_: points[:, 0]  # at once, so that both devices often ask at the same time
-search = jax.vmap(lambda points: farflung.particles._by_trees(points, 1, 4)[:, None] + points)
+farflung.entropy.nearest._search = lambda points, *_: points[:, 0]  # at once, so that both devices often ask at the same time
+search = jax.vmap(lambda points: farflung.entropy.nearest._by_trees(points, 1, 4)[:, None] + points)
 walk = lambda points: jax.lax.map(lambda each: jax.lax.fori_loop(0, 50, lambda _, each: search(each), each), points)
 mesh, axes = Mesh(np.array(jax.devices()), ("seed",)), PartitionSpec("seed")
 walk = jax.jit(jax.shard_map(walk, mesh=mesh, in_specs=axes, out_specs=axes, check_vma=False))

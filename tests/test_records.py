@@ -2,7 +2,7 @@ import jax
 import numpy as np
 from tests.made_runs import made_metrics
 
-from farflung.records import Records
+from farflung.runs.metrics_table import Records
 
 
 def test_records_are_the_same_in_memory_and_in_a_file_that_grows(tmp_path):

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import explore, load_run, runs, save_run
-from farflung.files import FORMAT_VERSION
+from farflung import explore, load_run, save_run
+from farflung.runs import run as runs
+from farflung.runs.files import FORMAT_VERSION
 
 
 @pytest.fixture(scope="module")

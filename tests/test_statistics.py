@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung.statistics import Difference, bootstrap, mean_and_interval, mean_difference, spread_difference
+from farflung.runs.statistics import Difference, bootstrap, mean_and_interval, mean_difference, spread_difference
 
 
 def test_the_interval_is_students():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farflung import tables
-from farflung.tables import (
+from farflung.numerics import arrays as tables
+from farflung.numerics.arrays import (
     count_by_index,
     cumulative_sum,
     inverse_cdf,

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from farflung import decompose, theory
-from farflung.theory import SmoothedEntropy
+from farflung import decompose
+from farflung.bounds import theorems as theory
+from farflung.bounds.theorems import SmoothedEntropy
 
 EPSILONS = (0.02, 0.1, 0.3, 1.0)
 

@@ -3,15 +3,15 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Metrics, gridworld, make_world, train
-from farflung.progress import last_percent, record_schedule
+from farflung import PGPSE, Metrics, gridworld, make_tabular_world, train
+from farflung.training.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
 
 
 def trained(algorithm=SMALL, world="maze-stoc", seeds=(0, 1, 2), num_updates=30, log_every=10):
     """The recorded updates, the metrics and the final logits."""
-    world = make_world(world) if isinstance(world, str) else world
+    world = make_tabular_world(world) if isinstance(world, str) else world
     progress = list(train(algorithm, world, seeds, num_updates, log_every))
     metrics = Metrics.joined([each.metrics for each in progress])
     return np.concatenate([p.recorded for p in progress]), metrics, np.asarray(progress[-1].team.logits)
@@ -77,7 +77,7 @@ def test_what_is_recorded_does_not_change_what_is_learnt():
 
 def test_records_are_those_of_the_batches_that_were_learnt_from():
     recorded, metrics, _ = trained(seeds=(3,), num_updates=6, log_every=2)
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     init_key, train_key = jax.random.split(jax.random.key(3))
     state, learn = SMALL.init(init_key, world), eqx.filter_jit(SMALL.learn)
     expected = {}
@@ -107,9 +107,9 @@ def test_worlds_of_equal_shape_share_a_compilation():
         trained(PGPSE(2, batch_size=3), world)
         return compiled.count("/jax/core/compile/backend_compile_duration")
 
-    assert num_compilations(make_world("room-det", horizon=9)) > 0
-    assert num_compilations(make_world("maze-det", horizon=9)) == 0
-    assert num_compilations(make_world("maze-det", horizon=8)) > 0
+    assert num_compilations(make_tabular_world("room-det", horizon=9)) > 0
+    assert num_compilations(make_tabular_world("maze-det", horizon=9)) == 0
+    assert num_compilations(make_tabular_world("maze-det", horizon=8)) > 0
     jax.monitoring.clear_event_listeners()
 
 
@@ -133,8 +133,12 @@ def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
 
 
 def test_seeds_with_worlds_of_their_own_train_as_they_would_alone():
-    algorithm, stochastic = VARIANTS["the defaults"], make_world("maze-stoc")
-    worlds = [make_world("maze-det").widened(stochastic.num_successors), stochastic, make_world("maze-stoc", slip=0.5)]
+    algorithm, stochastic = VARIANTS["the defaults"], make_tabular_world("maze-stoc")
+    worlds = [
+        make_tabular_world("maze-det").widened(stochastic.num_successors),
+        stochastic,
+        make_tabular_world("maze-stoc", slip=0.5),
+    ]
     _, metrics, together = trained(algorithm, worlds, (7, 7, 0))
     for row, (world, seed) in enumerate(zip(worlds, (7, 7, 0), strict=True)):
         _, alone_metrics, alone = trained(algorithm, world, (seed,))
@@ -149,7 +153,7 @@ def test_seeds_with_worlds_of_their_own_train_as_they_would_alone():
 )
 def test_worlds_that_do_not_fit_are_refused(worlds, message):
     with pytest.raises(ValueError, match=message):
-        next(train(SMALL, [make_world(name) for name in worlds], (0, 1), 5))
+        next(train(SMALL, [make_tabular_world(name) for name in worlds], (0, 1), 5))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_worlds_that_do_not_fit_are_refused(worlds, message):
 )
 def test_bad_seeds_and_counts_are_refused(seeds, num_updates, message):
     with pytest.raises(ValueError, match=message):
-        next(train(SMALL, make_world("maze-det"), seeds, num_updates))
+        next(train(SMALL, make_tabular_world("maze-det"), seeds, num_updates))
 
 
 def test_the_schedule_has_the_first_every_nth_and_the_last_percent():

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from farflung import untrusted
-from farflung.untrusted import check_version, member, parse_object, read_arrays, read_object, read_text
+from farflung.config import reading as untrusted
+from farflung.config.reading import check_version, member, parse_object, read_arrays, read_object, read_text
 
 
 def archive(*members, compression=zipfile.ZIP_DEFLATED):

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung import FrankWolfe, gridworld, infinite_trials_optimum, make_world, play, theory
+from farflung import FrankWolfe, gridworld, infinite_trials_optimum, make_tabular_world, play
 from farflung.algorithms.frank_wolfe import best_response, solve
-from farflung.ceilings.flows import flows_of
+from farflung.bounds import theorems as theory
+from farflung.bounds.flows import flows_of
 from farflung.cli import main
 from farflung.config import PAPER_WORLDS, FrankWolfeRun
-from farflung.experiments.frank_wolfe import frank_wolfe
-from farflung.tables import count_by_index
+from farflung.numerics.arrays import count_by_index
+from farflung.studies.frank_wolfe.experiment import frank_wolfe
 
 plan_for = jax.jit(best_response)
 iterate = eqx.filter_jit(FrankWolfe.iterate)
@@ -28,7 +29,7 @@ def last(*arguments, **settings):
 
 @pytest.mark.parametrize("name", PAPER_WORLDS)
 def test_the_gap_falls_below_a_thousandth_of_a_nat(name):
-    world = make_world(name)
+    world = make_tabular_world(name)
     found = last(FrankWolfe(4), world)
     assert found.gap < 1e-3
     exact = infinite_trials_optimum(world)
@@ -37,7 +38,7 @@ def test_the_gap_falls_below_a_thousandth_of_a_nat(name):
 
 
 def test_plans_are_the_best_and_agree_with_double_precision():
-    world = make_world("room-stoc")
+    world = make_tabular_world("room-stoc")
     prices = np.random.default_rng(0).normal(size=world.num_states)
     value, visits = flows_of(world).best_response(prices)
     plan = plan_for(world, jnp.asarray(prices, jnp.float32))
@@ -47,7 +48,7 @@ def test_plans_are_the_best_and_agree_with_double_precision():
 
 @pytest.mark.parametrize("is_in_turn", [True, False])
 def test_the_team_visits_what_its_mixtures_do(is_in_turn):
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     found = last(FrankWolfe(3, is_in_turn=is_in_turn, step_size=0.2), world, num_iterations=40)
     exact = jax.jit(jax.vmap(world.occupancy))(found.team.probabilities)
     np.testing.assert_allclose(exact, found.mixtures.occupancies, atol=2e-5)
@@ -73,7 +74,7 @@ def test_a_mixture_is_what_its_policies_are_on_average():
 
 
 def test_the_gap_certifies_the_optimum_at_every_iteration():
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     optimum = infinite_trials_optimum(world, tolerance=1e-4)
     found = last(FrankWolfe(2, step_size=0.1), world, num_iterations=300)
     assert (found.entropies + found.gaps >= optimum.value - 1e-5).all()
@@ -90,7 +91,7 @@ def test_identical_plans_gain_nothing_from_more_agents_and_plans_in_turn_do():
 
 
 def test_so_many_iterations_are_made_as_are_asked_for():
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     algorithm, is_reachable = FrankWolfe(1, step_size=0.2), jnp.ones(43, bool)
     found = last(algorithm, world, num_iterations=3, tolerance=1e-9)
     mixtures = algorithm.init(world)
@@ -102,7 +103,7 @@ def test_so_many_iterations_are_made_as_are_asked_for():
 
 
 def test_the_line_search_finds_the_top():
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     algorithm, is_reachable = FrankWolfe(1, is_in_turn=False), jnp.ones(43, bool)
     before = algorithm.init(world)
     after, *_ = iterate(algorithm, jr.key(0), world, is_reachable, before)
@@ -113,7 +114,7 @@ def test_the_line_search_finds_the_top():
 
 
 def test_sampled_oracles_keep_to_their_tolerances():
-    world = make_world("maze-stoc")
+    world = make_tabular_world("maze-stoc")
     algorithm = FrankWolfe(2, smoothing=0.01, step_size=0.05, density_tolerance=0.05, planning_tolerance=0.2)
     found = last(algorithm, world, num_iterations=100)
     exact = last(FrankWolfe(2, smoothing=0.01, step_size=0.05), world, num_iterations=100)

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import PGPSE, TabularSoftmax, make_world, plug_in
+from farflung import PGPSE, TabularSoftmax, make_tabular_world, plug_in
 from farflung.algorithms.optimizers import optimizer
 
 
@@ -64,7 +64,7 @@ def test_time_dependent_tables_share_what_they_learn():
 
 @pytest.mark.parametrize("name", ["natural", "trust-region"])
 def test_every_optimizer_learns(name):
-    world = make_world("room-det")
+    world = make_tabular_world("room-det")
     algorithm = PGPSE(2, optimizer=name, credit="causal", learning_rate={"natural": 3.0, "trust-region": 0.01}[name])
 
     def update(state, key):

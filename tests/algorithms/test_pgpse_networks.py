@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 
 from farflung import PGPSE
-from farflung.environments import Choices, ContinuousWorld, Projection
 from farflung.policies import Networks, log_probabilities
-from farflung.rollout import Trajectories, acted_in, play
-from farflung.training import train
+from farflung.policies.rollout import Trajectories, acted_in, play
+from farflung.training.loop import train
+from farflung.worlds.projection import Discrete, Projection
+from farflung.worlds.vectors import VectorWorld
 
 HORIZON = 2
 
 
-class Walk(ContinuousWorld):
+class Walk(VectorWorld):
     """To the left or to the right by one; it ends, or breaks, where it is told to."""
 
     ends_at: float = eqx.field(static=True, default=np.inf)
     breaks_at: float = eqx.field(static=True, default=np.inf)
     neighbours: int = eqx.field(static=True, default=0)
     horizon: int = eqx.field(static=True, default=HORIZON)
-    actions: Choices = Choices(2)
+    actions: Discrete = Discrete(2)
     recipe: str = eqx.field(static=True, default="")
     observation_center: tuple[float, ...] = eqx.field(static=True, default=(0.0,))
     observation_scale: tuple[float, ...] = eqx.field(static=True, default=(1.0,))

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from tests.made_runs import made_continuous_run
 from tests.test_figures import texts
 
-from farflung import figures, gridworld, make_continuous
-from farflung.environments.continuous import Projection
+from farflung import figures, gridworld, make_vector_world
 from farflung.figures.paths import Plane, cells_of, draw_coverage, draw_paths, is_jump, plane_of, plane_of_map, points_of
-from farflung.runs import Paths
+from farflung.runs.run import Paths
+from farflung.worlds.vectors import Projection
 
 
 def test_cells_are_those_of_the_projection():
-    projection = make_continuous("pendulum", bins=(7, 5)).projection
+    projection = make_vector_world("pendulum", bins=(7, 5)).projection
     angle, velocity = jax.random.uniform(jax.random.key(0), (2, 50), minval=-3, maxval=3)
     states = jnp.stack([jnp.cos(angle), jnp.sin(angle), 4 * velocity], axis=-1).at[7].set(jnp.nan)
     found = cells_of(np.asarray(projection.project(states)), projection.low, projection.high, projection.bins)
@@ -52,7 +52,7 @@ def test_one_feature_is_drawn_over_time_and_of_many_the_first_two():
 
 
 def test_axes_are_to_scale_where_their_units_are_the_same():
-    assert [plane_of(make_continuous(name)).is_to_scale for name in ("point-gap", "mountain-car", "pendulum")] == [
+    assert [plane_of(make_vector_world(name)).is_to_scale for name in ("point-gap", "mountain-car", "pendulum")] == [
         True,
         False,
         False,

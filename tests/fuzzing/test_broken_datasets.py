@@ -18,7 +18,7 @@ from tests.fuzzing.broken import (
 )
 
 from farflung import from_minari, load_dataset
-from farflung.datasets.episodes import Contents, states_of
+from farflung.data.episodes import Contents, states_of
 
 DATA, MINARI = FIXTURES / VERSIONS[-1] / "data", FIXTURES / VERSIONS[-1] / "minari"
 IDS = ("farflung/table-v0", "farflung/points-v0", "others/lake-v0")

@@ -4,8 +4,10 @@ import hypothesis.strategies as st
 from hypothesis import given
 from tests.fuzzing.broken import JSON, changed, examples, told_if_at_all
 
-from farflung.environments import gridworld, make_continuous, make_world
-from farflung.environments.point_maze import point_map
+from farflung.worlds.gridworld import gridworld
+from farflung.worlds.named import make_tabular_world
+from farflung.worlds.named_vectors import make_vector_world
+from farflung.worlds.point_maze import point_map
 
 CELLS = st.text("#.SG\n", max_size=40) | st.text("#.SG \r\n\x0b\x85\u2028A\ufeff", max_size=40) | st.text(max_size=20)
 RECIPE = {
@@ -40,7 +42,7 @@ def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("maps") / "map.txt"
     path.write_bytes(content)
     with told_if_at_all():
-        assert make_world(str(path)).num_states > 1
+        assert make_tabular_world(str(path)).num_states > 1
 
 
 @examples(1)
@@ -48,4 +50,4 @@ def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
 def test_any_recipe_is_a_world_or_is_told(data):
     recipe = data.draw(changed(RECIPE) | changed({"name": "point-gap", "horizon": 4}) | JSON)
     with told_if_at_all():
-        assert make_continuous(json.dumps(recipe)).num_free_cells >= 0
+        assert make_vector_world(json.dumps(recipe)).num_free_cells >= 0

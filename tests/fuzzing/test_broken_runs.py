@@ -18,10 +18,10 @@ from tests.fuzzing.broken import (
 )
 
 from farflung import load_run
-from farflung.checkpoints import CheckpointWarning, kept
-from farflung.files import to_json
-from farflung.runs import final_values, typical_seed
-from farflung.statistics import final_table
+from farflung.runs.checkpoints import CheckpointWarning, kept
+from farflung.runs.files import to_json
+from farflung.runs.run import final_values, typical_seed
+from farflung.runs.statistics import final_table
 
 RUNS = FIXTURES / VERSIONS[-1] / "runs"
 KINDS = sorted(path.name for path in RUNS.iterdir())
@@ -106,7 +106,7 @@ def test_a_training_with_a_broken_file_is_gone_on_with_or_told_in_one_line(kind,
         with told_if_at_all(), warnings.catch_warnings(), kept(run) as keeper:
             warnings.simplefilter("ignore", CheckpointWarning)
             found = keeper.latest()
-            assert found is None or found.standing.update in (1, 3, 6)
+            assert found is None or found.training_state.update in (1, 3, 6)
 
 
 def test_what_was_not_broken_is_read():

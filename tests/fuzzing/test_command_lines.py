@@ -13,8 +13,8 @@ from tests.fuzzing.broken import FIXTURES, VERSIONS, examples
 
 from farflung import config
 from farflung.cli import COMMANDS, main
-from farflung.commands.explore import Keeping, Resume
-from farflung.commands.terminal import Logging, Output
+from farflung.cli.explore import Keeping, Resume
+from farflung.cli.terminal import Logging, Output
 
 RUN = str(FIXTURES / VERSIONS[-1] / "runs" / "table")
 DATASET = str(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
@@ -24,23 +24,23 @@ CONFIGS = {
     "offline": (config.OfflineLearning,),
     "compare": (config.Compare,),
     "film": (config.Film,),
-    "ceiling": (config.CeilingQuestion,),
+    "ceiling": (config.CeilingOptions,),
     "frank-wolfe": (config.FrankWolfeRun,),
     "concentration": (config.Concentration,),
     "reproduce": (config.Reproduce,),
     "ablate": (config.Ablate,),
 }
 WORK = {
-    "farflung.experiments.explore": "begin",
-    "farflung.datasets.collecting": "play_parts",
-    "farflung.experiments.offline": "learn_offline",
-    "farflung.comparison": "compare",
-    "farflung.films": "film",
-    "farflung.ceilings": "ceiling",
-    "farflung.experiments.frank_wolfe": "frank_wolfe",
-    "farflung.experiments.concentration": "concentration",
-    "farflung.experiments.reproduce": "reproduce",
-    "farflung.experiments.ablation": "ablate",
+    "farflung.studies.explore": "begin",
+    "farflung.data.collecting": "play_parts",
+    "farflung.data.offline": "learn_offline",
+    "farflung.studies.compare.comparison": "compare",
+    "farflung.figures.filming": "film",
+    "farflung.bounds.ceilings": "ceiling",
+    "farflung.studies.frank_wolfe.experiment": "frank_wolfe",
+    "farflung.studies.concentration.experiment": "concentration",
+    "farflung.studies.reproduce.experiment": "reproduce",
+    "farflung.studies.ablate.experiment": "ablate",
 }
 """Where each command begins with what takes long, and all that was asked for must be checked."""
 BEGUN = "so far, so good"
@@ -74,7 +74,7 @@ def without_the_work():
     with pytest.MonkeyPatch.context() as patch:
         for module, name in WORK.items():
             patch.setattr(importlib.import_module(module), name, stop)
-        patch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+        patch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
         yield
 
 

@@ -110,7 +110,7 @@ def test_an_unknown_logger_is_told(tmp_path, monkeypatch):
 def command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "map.txt").write_text(MAP)
-    monkeypatch.setattr("farflung.commands.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
     return main
 
 

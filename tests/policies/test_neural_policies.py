@@ -6,10 +6,11 @@ import pytest
 from scipy import integrate, stats
 
 from farflung import policies
-from farflung.environments import Bounds, Choices, make_continuous
 from farflung.policies import Networks, UniformPolicy
+from farflung.worlds.named_vectors import make_vector_world
+from farflung.worlds.projection import Box, Discrete
 
-CAR, DISCRETE_CAR, GAP = (make_continuous(name) for name in ("mountain-car", "mountain-car-discrete", "point-gap"))
+CAR, DISCRETE_CAR, GAP = (make_vector_world(name) for name in ("mountain-car", "mountain-car-discrete", "point-gap"))
 neural_team = jax.jit(policies.neural_team, static_argnums=(2, 3))
 log_probabilities, policy_entropies = jax.jit(policies.log_probabilities), jax.jit(policies.policy_entropies)
 gradient = jax.jit(policies.NeuralPolicy.gradient)
@@ -113,19 +114,19 @@ def test_the_entropy_of_squashed_actions_is_that_of_their_density(std):
 
 
 def test_actions_are_squashed_into_their_bounds_or_clipped_where_there_is_but_one():
-    space = Bounds((-2.0, -np.inf, 0.0), (1.0, np.inf, np.inf))
+    space = Box((-2.0, -np.inf, 0.0), (1.0, np.inf, np.inf))
     team = UniformPolicy(space)
     drawn = jnp.array([[50.0, 50.0, 50.0], [-50.0, -50.0, -50.0], [0.0, 0.0, 0.0]])
     np.testing.assert_allclose(executed(team, drawn), [[1, 50, 50], [-2, -50, 0], [-0.5, 0, 0]])
 
 
 def test_random_actions_are_uniform_between_their_bounds():
-    team = UniformPolicy(Bounds((-2.0,), (4.0,)))
+    team = UniformPolicy(Box((-2.0,), (4.0,)))
     noise = np.array([[0.25], [0.5], [0.875]], np.float32)
     drawn = draw(team, noise, np.zeros(1, np.float32))
     np.testing.assert_allclose(np.asarray(executed(team, drawn))[:, 0], [-0.5, 1.0, 3.25], atol=1e-5)
     assert float(policy_entropies(team, jnp.zeros((1, 1, 1, 1, 3)))[0, 0, 0, 0]) == pytest.approx(np.log(6))
-    chosen = draw(UniformPolicy(Choices(4)), noise, np.zeros(1, np.float32))
+    chosen = draw(UniformPolicy(Discrete(4)), noise, np.zeros(1, np.float32))
     assert chosen.tolist() == [1, 2, 3]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung import TabularSoftmax, make_world, softmax_team, uniform_team
+from farflung import TabularSoftmax, make_tabular_world, softmax_team, uniform_team
 
 
 @pytest.fixture(params=[False, True], ids=["stationary", "time-dependent"])
@@ -50,14 +50,19 @@ def test_the_entropy_in_a_state_agrees_with_scipy(policy):
 
 
 def test_initial_logits_fill_the_interval_from_minus_one_to_one():
-    team = softmax_team(jax.random.key(0), make_world("maze-det"), 6)
+    team = softmax_team(jax.random.key(0), make_tabular_world("maze-det"), 6)
     assert team.logits.shape == (6, 43, 4)
     assert stats.kstest(np.asarray(team.logits).ravel(), stats.uniform(-1, 2).cdf).pvalue > 0.01
 
 
 def test_a_time_dependent_team_has_a_table_for_each_time():
-    assert softmax_team(jax.random.key(0), make_world("maze-det"), 2, is_time_dependent=True).logits.shape == (2, 10, 43, 4)
+    assert softmax_team(jax.random.key(0), make_tabular_world("maze-det"), 2, is_time_dependent=True).logits.shape == (
+        2,
+        10,
+        43,
+        4,
+    )
 
 
 def test_the_uniform_team_takes_every_action_equally():
-    np.testing.assert_allclose(uniform_team(make_world("room-det"), 3).probabilities, np.full((3, 43, 4), 0.25))
+    np.testing.assert_allclose(uniform_team(make_tabular_world("room-det"), 3).probabilities, np.full((3, 43, 4), 0.25))

@@ -11,13 +11,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from farflung import theory
-from farflung.ceilings.flows import flows_of
-from farflung.checks import check_frank_wolfe, whole_number
-from farflung.environments import TabularMDP
+from farflung.bounds import theorems as theory
+from farflung.bounds.flows import flows_of
+from farflung.config.checks import check_frank_wolfe, whole_number
+from farflung.numerics.arrays import count_by_index
 from farflung.policies import TabularSoftmax
-from farflung.rollout import play
-from farflung.tables import count_by_index
+from farflung.policies.rollout import play
+from farflung.worlds.tabular import TabularMDP
 
 _ITERATIONS_PER_CHUNK = 250
 _BISECTIONS = 20
@@ -217,8 +217,8 @@ def solve(
 ) -> Iterator[Found]:
     """Iterates until the mixture's gap is below the tolerance, in nats, and yields where it stands a few times a second.
 
-    >>> from farflung import make_world
-    >>> *_, found = solve(FrankWolfe(num_agents=2), make_world("maze-stoc"), tolerance=0.01)
+    >>> from farflung import make_tabular_world
+    >>> *_, found = solve(FrankWolfe(num_agents=2), make_tabular_world("maze-stoc"), tolerance=0.01)
     >>> found.gap < 0.01, found.team.logits.shape
     (True, (2, 10, 43, 4))
     """

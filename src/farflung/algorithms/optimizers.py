@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from farflung.numerics.arrays import exact_sum, log_softmax, ordered_sum
 from farflung.policies import TabularSoftmax, Team
-from farflung.tables import exact_sum, log_softmax, ordered_sum
 
 _DAMPING = 0.03
 _OWN_SHARE = 0.1

@@ -10,12 +10,12 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from farflung.algorithms.optimizers import optimizer
-from farflung.checks import check_learning, check_name, whole_number
 from farflung.config import NEURAL_OPTIMIZERS, OPTIMIZERS
-from farflung.credit import CREDITS, independent, recombined
-from farflung.environments import Environment
+from farflung.config.checks import check_learning, check_name, whole_number
+from farflung.entropy.credit import CREDITS, independent, recombined
 from farflung.policies import Networks, TabularSoftmax, Team, log_probabilities, neural_team, softmax_team
-from farflung.rollout import Faults, Trajectories, acted_in, no_faults, play
+from farflung.policies.rollout import Faults, Trajectories, acted_in, no_faults, play
+from farflung.worlds.world import Environment
 
 
 class PGPSEState(NamedTuple):

@@ -1,7 +1,9 @@
 """What a user can ask for, checked before any work is done and without importing JAX."""
 
-from farflung.config.comparison import Compare
+from farflung.config.bounds import CeilingOptions, Concentration, FrankWolfeRun
+from farflung.config.compare import Compare
 from farflung.config.data import Collect, OfflineLearning, check_dataset_id
+from farflung.config.explore import Explore
 from farflung.config.film import Film
 from farflung.config.hosting import Features, Hosting
 from farflung.config.options import (
@@ -20,9 +22,7 @@ from farflung.config.options import (
     PRESETS,
     SCHEDULES,
 )
-from farflung.config.suites import Ablate, Reproduce
-from farflung.config.theory import CeilingQuestion, Concentration, FrankWolfeRun
-from farflung.config.training import Explore
+from farflung.config.studies import Ablate, Reproduce
 from farflung.config.worlds import check_world, is_map_file
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "PRESETS",
     "SCHEDULES",
     "Ablate",
-    "CeilingQuestion",
+    "CeilingOptions",
     "Collect",
     "Compare",
     "Concentration",

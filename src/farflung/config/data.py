@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from farflung.checks import check_name, check_positive, check_share, whole_number, whole_seeds
-from farflung.config.options import DATA_FORMATS, LATER, PAPER_SEEDS, Settled, default_is, one_of
+from farflung.config.checks import check_name, check_positive, check_share, whole_number, whole_seeds
+from farflung.config.options import DATA_FORMATS, PAPER_SEEDS, UNSET, Resolved, default_is, one_of
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class OfflineLearning:
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
     """Minari's id of a dataset, or a file."""
-    batches: Annotated[Settled[int], default_is("100; for networks 2000")] = LATER
+    batches: Annotated[Resolved[int], default_is("100; for networks 2000")] = UNSET
     """Minibatches that are learnt from, for each goal."""
-    batch_size: Annotated[Settled[int], default_is("20; for networks 64")] = LATER
+    batch_size: Annotated[Resolved[int], default_is("20; for networks 64")] = UNSET
     """Transitions in a minibatch, drawn with replacement."""
-    learning_rate: Annotated[Settled[float], default_is("0.1; for networks 0.003", "FLOAT")] = LATER
+    learning_rate: Annotated[Resolved[float], default_is("0.1; for networks 0.003", "FLOAT")] = UNSET
     """Step size of Q-learning, or of the networks' Adam at first: it falls to 0."""
     discount: float = 0.99
     """Discount factor."""
@@ -79,7 +79,7 @@ class OfflineLearning:
     """Episodes in which the greedy policy tries to reach its goal."""
     max_steps: int = 200
     """Actions in such an episode."""
-    goals: Annotated[Settled[int], default_is("36")] = LATER
+    goals: Annotated[Resolved[int], default_is("36")] = UNSET
     """In a maze: about how many goals there are, in the middle of equal cells."""
     goal_radius: Annotated[float | None, default_is("half the size of such a cell", "FLOAT")] = None
     """In a maze: how near to come to a goal."""

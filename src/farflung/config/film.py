@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from farflung.checks import check_positive, whole_number
+from farflung.config.checks import check_positive, whole_number
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,13 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 """The same for networks in worlds whose states are vectors; the paper has none, so that its preset differs in the credit."""
-LATER: Any = None
+UNSET: Any = None
 """A default that depends on other settings, and is put in its place when a config is made."""
 if TYPE_CHECKING:
     _T = TypeVar("_T")
-    Settled = Annotated[_T, "what every config has, though it need not be given"]
+    Resolved = Annotated[_T, "what every config has, though it need not be given"]
 else:
-    Settled = Optional
+    Resolved = Optional
 
 
 def default_is(text: str, metavar: str = "INT") -> object:

@@ -3,7 +3,7 @@
 import importlib
 import os
 
-from farflung.checks import unknown_name
+from farflung.config.checks import unknown_name
 from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
 
 

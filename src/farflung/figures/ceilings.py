@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from farflung.ceilings import Ceiling
-from farflung.environments import TabularMDP
+from farflung.bounds.ceilings import Ceiling
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, STYLE
+from farflung.worlds.tabular import TabularMDP
 
 _MOST_WALKS_SHOWN = 12
 

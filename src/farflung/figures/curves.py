@@ -3,8 +3,8 @@
 from matplotlib.axes import Axes
 
 from farflung.figures.style import RED
-from farflung.runs import Run
-from farflung.statistics import mean_and_interval
+from farflung.runs.run import Run
+from farflung.runs.statistics import mean_and_interval
 
 
 def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-", label: str = "", band: str = "") -> None:

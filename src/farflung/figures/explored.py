@@ -6,14 +6,14 @@ from jaxtyping import Float
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
-from farflung.environments import OfVectors
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
 from farflung.figures.maps import Mapped, draw_on_map, is_wide
 from farflung.figures.paths import draw_team
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain
-from farflung.hosting.world import HostedWorld
-from farflung.metrics import occupancy
-from farflung.runs import Run, typical_seed
+from farflung.runs.run import Run, typical_seed
+from farflung.training.metrics import occupancy
+from farflung.worlds.hosted.tables import HostedTable
+from farflung.worlds.named import OfVectors
 
 _MOST_AGENTS_SHOWN = 12
 
@@ -111,9 +111,9 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
 
 
 def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
-    if isinstance(run.world, HostedWorld):
-        assert run.counted is not None
-        return run.counted.visits[run.config.seeds.index(seed)]
+    if isinstance(run.world, HostedTable):
+        assert run.host_statistics is not None
+        return run.host_statistics.visits[run.config.seeds.index(seed)]
     return np.asarray(occupancy(run.table, run.team_of(seed)))
 
 

@@ -5,10 +5,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from farflung.ceilings import Ceiling
+from farflung.bounds.ceilings import Ceiling
 from farflung.figures.curves import ceiling_label, draw_ceiling
 from farflung.figures.style import BLUE, LEGEND, STYLE
-from farflung.progress import last_percent
+from farflung.training.progress import last_percent
 
 
 def live(

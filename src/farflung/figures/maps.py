@@ -8,12 +8,12 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.image import AxesImage
 from matplotlib.quiver import Quiver
 
-from farflung.environments import TabularMDP
-from farflung.environments.gridworld import MOVES
 from farflung.figures.style import GRID_LINE, START_MARK, WALL
-from farflung.hosting.world import HostedWorld
+from farflung.worlds.gridworld import MOVES
+from farflung.worlds.hosted.tables import HostedTable
+from farflung.worlds.tabular import TabularMDP
 
-Mapped = TabularMDP | HostedWorld
+Mapped = TabularMDP | HostedTable
 """Worlds whose states may lie on a map of cells."""
 
 _LARGEST_WITH_CELLS = 40

@@ -14,12 +14,12 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from farflung.environments import OfVectors
-from farflung.environments.point_maze import PointMaze
-from farflung.environments.walls import Pair, Rectangle
 from farflung.figures.maps import Mapped
 from farflung.figures.style import BLUE, START_MARK, WALL, plain
-from farflung.runs import Run
+from farflung.runs.run import Run
+from farflung.worlds.named import OfVectors
+from farflung.worlds.point_maze import PointMaze
+from farflung.worlds.walls import Pair, Rectangle
 
 _AGENTS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
 OUT_OF_REACH = "#c9ccd1"

@@ -10,11 +10,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Circle, Rectangle
 
-from farflung.environments import PointMaze, TabularMDP
-from farflung.experiments.offline import Reached
+from farflung.data.offline import Reached
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
-from farflung.statistics import mean_and_interval
+from farflung.runs.statistics import mean_and_interval
+from farflung.worlds.point_maze import PointMaze
+from farflung.worlds.tabular import TabularMDP
 
 _NAMES = ("the dataset", "random actions, as many episodes")
 

@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from farflung.checks import check_name
 from farflung.config import LOGGERS
-from farflung.files import new_folder
+from farflung.config.checks import check_name
 from farflung.loggers.local import CSV, TensorBoard
 from farflung.loggers.logger import Logger, LoggerWarning, Record
 from farflung.loggers.trackers import Trackio, Wandb
+from farflung.runs.files import new_folder
 
 __all__ = ["CSV", "Logger", "LoggerWarning", "Record", "TensorBoard", "Trackio", "Wandb", "resolved"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from farflung.config import Explore
-from farflung.files import to_csv, to_json
 from farflung.loggers.logger import Finals, Record, final, hyperparameters
+from farflung.runs.files import to_csv, to_json
 
 
 class TensorBoard:

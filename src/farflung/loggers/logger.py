@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from farflung.config import Explore
-from farflung.metrics import Metrics
+from farflung.training.metrics import Metrics
 
 Finals = Mapping[int, Mapping[str, float]]
 """What each seed ended with, by name; empty if the training came to nothing."""
@@ -39,7 +39,7 @@ class LoggerWarning(UserWarning):
     """A logger has failed, and the training goes on without it."""
 
 
-class Together:
+class LoggerGroup:
     """Loggers that follow one training, which is not lost if one of them fails."""
 
     def __init__(self, config: Explore) -> None:
@@ -66,7 +66,7 @@ class Together:
                 self._drop(logger)
                 _warn(logger, error)
 
-    def __enter__(self) -> "Together":
+    def __enter__(self) -> "LoggerGroup":
         return self
 
     def __exit__(self, *_: object) -> None:

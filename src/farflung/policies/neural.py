@@ -11,9 +11,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from farflung.entropy import Entropy
-from farflung.projection import Bounds, Choices
-from farflung.tables import log_softmax
+from farflung.entropy.counts import Entropy
+from farflung.numerics.arrays import log_softmax
+from farflung.worlds.projection import Box, Discrete
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
@@ -26,7 +26,7 @@ class Outlook(Protocol):
     """What it takes to learn from trajectories in a world whose states are vectors, whoever has played them."""
 
     @property
-    def actions(self) -> Choices | Bounds: ...
+    def actions(self) -> Discrete | Box: ...
     @property
     def observation_center(self) -> tuple[float, ...]: ...
     @property
@@ -56,7 +56,7 @@ class NeuralPolicy(eqx.Module):
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
     """The logarithms of the standard deviations, where they are the same in all states."""
-    actions: Choices | Bounds
+    actions: Discrete | Box
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
@@ -87,7 +87,7 @@ class NeuralPolicy(eqx.Module):
 
         def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
             outputs = self._outputs(observation)
-            if isinstance(self.actions, Choices):
+            if isinstance(self.actions, Discrete):
                 thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
                 return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
             mean, log_std = self._gaussian(outputs)
@@ -101,7 +101,7 @@ class NeuralPolicy(eqx.Module):
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The logarithm of the probability of what was chosen, or of the density of what was drawn before squashing."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Choices):
+        if isinstance(self.actions, Discrete):
             chosen = jnp.take_along_axis(log_softmax(outputs), actions[..., None], axis=-1)
             return jnp.squeeze(chosen, -1)
         mean, log_std = self._gaussian(outputs)
@@ -111,7 +111,7 @@ class NeuralPolicy(eqx.Module):
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         """The entropy of the actions that the world is told, in nats; that of squashed vectors by quadrature."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Choices):
+        if isinstance(self.actions, Discrete):
             log_probabilities = log_softmax(outputs)
             return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
         mean, log_std = self._gaussian(outputs)
@@ -168,7 +168,7 @@ class NeuralPolicy(eqx.Module):
 class UniformPolicy(eqx.Module):
     """Acts uniformly at random, or by a standard Gaussian where actions have no bounds: a team that has learnt nothing."""
 
-    actions: Choices | Bounds
+    actions: Discrete | Box
     num_agents: int = eqx.field(static=True, default=1)
 
     axes = None
@@ -179,7 +179,7 @@ class UniformPolicy(eqx.Module):
 
     def sampler(self) -> Callable[[Array, Array, Array], Array]:
         def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
-            if isinstance(self.actions, Choices):
+            if isinstance(self.actions, Discrete):
                 return (noise[0] * self.actions.num).astype(jnp.int32)
             is_bounded, _, _ = box(self.actions)
             inside = jnp.maximum(noise, _LEAST_NOISE)
@@ -191,20 +191,20 @@ class UniformPolicy(eqx.Module):
         return executed(self.actions, actions)
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
-        if isinstance(self.actions, Choices):
+        if isinstance(self.actions, Discrete):
             return jnp.full(states.shape[:-1], math.log(self.actions.num))
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
 
 
-def num_uniforms(actions: Choices | Bounds) -> int:
-    return 1 if isinstance(actions, Choices) else actions.size
+def num_uniforms(actions: Discrete | Box) -> int:
+    return 1 if isinstance(actions, Discrete) else actions.size
 
 
-def executed(space: Choices | Bounds, actions: Array) -> Array:
+def executed(space: Discrete | Box, actions: Array) -> Array:
     """What the world is told: a choice as it is, a vector squashed into its bounds."""
-    if isinstance(space, Choices):
+    if isinstance(space, Discrete):
         return actions
     is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
     squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
@@ -213,7 +213,7 @@ def executed(space: Choices | Bounds, actions: Array) -> Array:
     return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
-def box(space: Bounds) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
+def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
     """Which numbers of an action have two bounds, and these, or -1 and 1."""
     low, high = _single(space.low), _single(space.high)
     is_bounded = np.isfinite(low) & np.isfinite(high)
@@ -263,8 +263,8 @@ def neural_team(
     trunk_key, head_key = jr.split(key)
     sizes = (len(world.observation_center), *networks.hidden)
     actions, log_std = world.actions, math.log(networks.std)
-    has_log_std = isinstance(actions, Bounds) and networks.has_free_std
-    num_outputs = actions.num if isinstance(actions, Choices) else actions.size * (1 if networks.has_free_std else 2)
+    has_log_std = isinstance(actions, Box) and networks.has_free_std
+    num_outputs = actions.num if isinstance(actions, Discrete) else actions.size * (1 if networks.has_free_std else 2)
 
     def trunk(key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
         keys = jr.split(key, len(networks.hidden))
@@ -273,7 +273,7 @@ def neural_team(
     def output_layer(key: PRNGKeyArray) -> OutputLayer:
         layer = eqx.nn.Linear(sizes[-1], num_outputs, key=key)
         bias = jnp.zeros(num_outputs)
-        if isinstance(actions, Bounds) and not networks.has_free_std:
+        if isinstance(actions, Box) and not networks.has_free_std:
             bias = bias.at[actions.size :].set(log_std)
         head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
         return OutputLayer(head, jnp.full(num_outputs, log_std, jnp.float32) if has_log_std else None)

@@ -9,9 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from farflung.environments import Outline
-from farflung.noise import uniforms
-from farflung.tables import count_by_index, cumulative_sum, flat, inverse_cdf, log_softmax, lookup, ordered_sum, sum_by_index
+from farflung.numerics.arrays import (
+    count_by_index,
+    cumulative_sum,
+    flat,
+    inverse_cdf,
+    log_softmax,
+    lookup,
+    ordered_sum,
+    sum_by_index,
+)
+from farflung.numerics.noise import uniforms
+from farflung.worlds.world import Outline
 
 
 class TabularSoftmax(eqx.Module):

@@ -1,0 +1,138 @@
+r"""Box for worlds of any size: Frank-Wolfe on the expected visits, with a bound that holds at every moment.
+
+Let Y be the expected visits $y$ that policies can have, and $f(y) = \sum_s f_s(y_s)$ concave. For any prices $g$ of the states
+
+$$\max_{y \in Y} f(y) \le \max_{y \in Y} \langle g, y \rangle + \sum_s \max_{x \ge 0} (f_s(x) - g_s x).$$
+
+Backward induction solves the first term, the second has a closed form. If $g$ is the gradient of f at some y, the right side is
+$f(y)$ plus the Frank-Wolfe gap at y.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import brentq
+
+from farflung.bounds.flows import Flows
+
+Visits = Float[np.ndarray, " state"]
+_LEAST = 1e-300
+_LEAST_WIDTH = 0.05
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A concave function of the visits, a sum over the states."""
+
+    def value(self, visits: Visits) -> float: ...
+    def prices(self, visits: Visits, width: float) -> Visits:
+        """Its gradient, smoothed over `width` visits where it has kinks."""
+
+    def conjugate(self, prices: Visits) -> float:
+        r"""$\sum_s \max_x (f_s(x) - g_s x)$."""
+
+
+class TeamEntropy:
+    r"""The most that the expected entropy of n samples can be, given how often each state is visited in expectation.
+
+    Visits $N_s$ are whole numbers, so with $h(c) = -\frac{c}{n} \log \frac{c}{n}$ the mean of $h(N_s)$ is at most what h,
+    interpolated between whole numbers, is at the mean of $N_s$.
+    """
+
+    def __init__(self, num_samples: int, most_visits: Int[np.ndarray, " state"]) -> None:
+        counts = np.arange(num_samples + 1)
+        self.most_visits = most_visits
+        self.terms = -counts / num_samples * np.log(np.maximum(counts, 1) / num_samples)
+        self.gains = np.diff(self.terms)
+        self._counts = counts
+
+    def value(self, visits: Visits) -> float:
+        return float(np.sum(self._interpolated(visits)))
+
+    def prices(self, visits: Visits, width: float) -> Visits:
+        return (self._interpolated(visits + width) - self._interpolated(visits - width)) / (2 * width)
+
+    def conjugate(self, prices: Visits) -> float:
+        counts = np.minimum(np.searchsorted(-self.gains, -prices), self.most_visits)
+        return float(np.sum(self.terms[counts] - prices * counts))
+
+    def _interpolated(self, visits: Visits) -> Visits:
+        last = len(self.gains)
+        within = np.interp(visits, self._counts, self.terms)
+        return within + self.gains[0] * np.minimum(visits, 0) + self.gains[-1] * np.maximum(visits - last, 0)
+
+
+class MixtureEntropy:
+    r"""$\mathcal{H}(d)$ of the state distribution $d = y / (T + 1)$: what infinitely many samples show."""
+
+    def __init__(self, num_samples: int, is_within_reach: Bool[np.ndarray, " state"]) -> None:
+        self.num_samples = num_samples
+        self.is_within_reach = is_within_reach
+
+    def value(self, visits: Visits) -> float:
+        shares = visits / self.num_samples
+        return float(-np.sum(shares * np.log(np.maximum(shares, _LEAST))))
+
+    def prices(self, visits: Visits, width: float) -> Visits:
+        logs = np.log(np.maximum(visits / self.num_samples, _LEAST))
+        return np.where(self.is_within_reach, -(1 + logs) / self.num_samples, 0.0)
+
+    def conjugate(self, prices: Visits) -> float:
+        return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_within_reach]))
+
+
+class Climbed(NamedTuple):
+    visits: Visits
+    value: float
+    bound: float
+
+
+def climb(
+    flows: Flows,
+    objective: Objective,
+    num_agents: int,
+    *,
+    tolerance: float,
+    is_relative: bool = True,
+    time_limit: float | int,
+    on_progress: Callable[[float, float], None] | None = None,
+) -> Climbed:
+    """The best visits that are found, their value, and what no visits exceed. It ends early when it no longer gets anywhere.
+
+    Args:
+        tolerance: stop when the bound is so close to the value, relative to it or in nats.
+        time_limit: in seconds; at least one step is taken.
+        on_progress: told value and bound a few times a second.
+    """
+    ends_at = time.perf_counter() + time_limit
+    told_at, slow_from, slow_bracket = 0.0, 1000, np.inf
+    visits, bound, step = num_agents * flows.uniform_visits(), np.inf, 0
+    while True:
+        width = max(_LEAST_WIDTH, 1 / (1 + step / 20))
+        prices = objective.prices(visits, width)
+        earned, own_visits = flows.best_response(prices)
+        bound = min(bound, num_agents * earned + objective.conjugate(prices))
+        value, now = objective.value(visits), time.perf_counter()
+        if on_progress is not None and now - told_at > 0.25:
+            on_progress(value, bound)
+            told_at = now
+        bracket = bound - value
+        is_stuck = step == slow_from and bracket > 0.9 * slow_bracket
+        if bracket <= tolerance * (value if is_relative else 1) or now > ends_at or is_stuck:
+            return Climbed(visits, value, bound)
+        if step == slow_from:
+            slow_from, slow_bracket = 2 * step, bracket
+        visits = _towards(objective, visits, num_agents * own_visits, width)
+        step += 1
+
+
+def _towards(objective: Objective, visits: Visits, target: Visits, width: float) -> Visits:
+    """The highest point on the way from one to the other, where the slope changes its sign."""
+    direction = target - visits
+    slope = lambda share: objective.prices(visits + share * direction, width) @ direction  # noqa: E731
+    if slope(1.0) >= 0:
+        return target
+    return visits + brentq(slope, 0.0, 1.0, xtol=1e-8) * direction if slope(0.0) > 0 else visits

@@ -1,0 +1,178 @@
+"""The ceiling as a linear program and, where nothing is random, as an integer program, solved by HiGHS."""
+
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import coo_array, csr_array
+
+from farflung.bounds.climb import TeamEntropy
+from farflung.bounds.flows import Flows
+
+_BYTES_PER_NONZERO = 1000  # as measured with HiGHS
+_MANY_VARIABLES = 4000
+
+
+class Program(NamedTuple):
+    """Maximise the entropy over flows of agents through (time, state), and over how many visits each state gets.
+
+    The variables are first the expected number of agents that make each move at each time, then for each state and each number
+    c of visits how much of the c-th visit there is.
+    """
+
+    costs: Float[np.ndarray, " variable"]
+    matrix: csr_array
+    right_side: Float[np.ndarray, " row"]
+    upper: Float[np.ndarray, " variable"]
+    times: Int[np.ndarray, " flow"]
+    moves: Int[np.ndarray, " flow"]
+    """The time and the move of each variable that is a flow."""
+    own_state: Int[np.ndarray, " move"]
+    targets: csr_array
+    """Where each move leads: [move, state]."""
+    num_nodes: int
+    """The first rows keep the flow at each time and state; the others count the visits to each state."""
+
+
+class Solved(NamedTuple):
+    value: float
+    """Of the solution that was found; -inf without one."""
+    bound: float
+    """What no team exceeds; inf if nothing was proven."""
+    flow: Float[np.ndarray, " flow"] | None
+    prices: Float[np.ndarray, " state"] | None
+    is_optimal: bool
+
+
+def num_nonzeros(flows: Flows, num_agents: int) -> int:
+    """About how large the program is at most, without building it."""
+    num_moves = int(np.maximum(flows.most_visits - 1, 0).sum()) * flows.num_actions
+    return num_moves * (1 + 2 * flows.successors.shape[2]) + int(flows.most_visits.sum()) * num_agents
+
+
+def check_memory(flows: Flows, num_agents: int) -> None:
+    needed = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO
+    free = _free_memory()
+    if needed > free:
+        raise ValueError(
+            f"the program would take about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: "
+            "choose the method 'frank-wolfe', which needs no more memory than the world"
+        )
+
+
+def _free_memory() -> float:
+    """What the machine has left, in bytes; infinite where it doesn't tell."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
+
+
+def build(flows: Flows, num_agents: int) -> Program:
+    own_state, targets = _distinct_moves(flows)
+    reach = flows.is_within_reach
+    num_nodes = int(reach[:-1].sum())
+    node = np.cumsum(reach[:-1].ravel()).reshape(reach[:-1].shape) - 1
+    times, moves = np.nonzero(reach[:-1][:, own_state])
+    num_flows = len(moves)
+    variable = np.arange(num_flows)
+
+    arrivals = coo_array(targets[moves])
+    continues = times[arrivals.row] + 1 < flows.horizon
+    arrival_nodes = node[times[arrivals.row][continues] + 1, arrivals.col[continues]]
+
+    most_visits = num_agents * flows.most_visits
+    ends = np.cumsum(most_visits)
+    counts = np.arange(1, ends[-1] + 1) - np.repeat(ends - most_visits, most_visits)
+    num_counts = len(counts)
+
+    rows = (
+        node[times, own_state[moves]],
+        arrival_nodes,
+        num_nodes + arrivals.col,
+        num_nodes + np.repeat(np.arange(flows.num_states), most_visits),
+    )
+    columns = (variable, arrivals.row[continues], arrivals.row, num_flows + np.arange(num_counts))
+    entries = (np.ones(num_flows), -arrivals.data[continues], -arrivals.data, np.ones(num_counts))
+    shape = (num_nodes + flows.num_states, num_flows + num_counts)
+    matrix = csr_array((np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+
+    right_side = np.zeros(shape[0])
+    right_side[node[0][reach[0]]] = num_agents * flows.start[reach[0]]
+    right_side[num_nodes:] = num_agents * flows.start
+    gains = TeamEntropy(num_agents * (flows.horizon + 1), most_visits).gains[counts - 1]
+    # A flow needs no upper bound of its own, and one would take part in the prices of the states.
+    upper = np.concatenate([np.full(num_flows, np.inf), np.ones(num_counts)])
+    costs = np.concatenate([np.zeros(num_flows), -gains])
+    return Program(costs, matrix, right_side, upper, times, moves, own_state, targets, num_nodes)
+
+
+def solve_linear(program: Program, time_limit: float | int) -> Solved:
+    bounds = np.stack([np.zeros_like(program.upper), program.upper], axis=1)
+    method = "highs-ipm" if len(program.costs) > _MANY_VARIABLES else "highs"
+    found = linprog(
+        program.costs,
+        A_eq=program.matrix,
+        b_eq=program.right_side,
+        bounds=bounds,
+        method=method,
+        options={"time_limit": time_limit},
+    )
+    if found.status != 0:
+        return Solved(-np.inf, np.inf, None, None, False)
+    prices = -found.eqlin.marginals[program.num_nodes :]
+    return Solved(-found.fun, -found.fun, found.x[: len(program.moves)], prices, True)
+
+
+def solve_integer(program: Program, time_limit: float | int) -> Solved:
+    is_whole = np.zeros(len(program.costs))
+    is_whole[: len(program.moves)] = 1
+    found = milp(
+        program.costs,
+        constraints=LinearConstraint(program.matrix, program.right_side, program.right_side),
+        bounds=Bounds(0, program.upper),
+        integrality=is_whole,
+        options={"time_limit": time_limit, "mip_rel_gap": 0.0},
+    )
+    bound = np.inf if found.mip_dual_bound is None else -found.mip_dual_bound
+    if found.x is None:
+        return Solved(-np.inf, bound, None, None, False)
+    return Solved(-found.fun, bound, np.round(found.x[: len(program.moves)]), None, found.status == 0)
+
+
+def visits_of(program: Program, flows: Flows, flow: Float[np.ndarray, " flow"], num_agents: int) -> Float[np.ndarray, " state"]:
+    return num_agents * flows.start + program.targets[program.moves].T @ flow
+
+
+def trajectories_of(
+    program: Program, flows: Flows, flow: Float[np.ndarray, " flow"], num_agents: int
+) -> Int[np.ndarray, "agent times"]:
+    """Walks that together make up a whole-numbered flow in a deterministic world."""
+    states = np.full(num_agents, flows.start.argmax())
+    walks = [states]
+    successor = program.targets.indices  # one for each move
+    for time in range(flows.horizon):
+        now = program.times == time
+        made = np.repeat(program.moves[now], flow[now].astype(int))  # sorted by the state that they leave
+        following = np.empty_like(states)
+        following[np.argsort(states, kind="stable")] = successor[made]
+        states = following
+        walks.append(states)
+    return np.stack(walks, axis=1)
+
+
+def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], csr_array]:
+    """The state of each move and where it leads; actions of a state that do the same are one move."""
+    num_actions = flows.num_actions
+    kernel = flows.kernel.copy()
+    kernel.sum_duplicates()
+    kernel.eliminate_zeros()
+    # Equal rows have equal products with random numbers, and others have not.
+    mark = np.round(kernel @ np.random.default_rng(0).random(flows.num_states), 9)
+    own_state = np.repeat(np.arange(flows.num_states), num_actions)
+    _, first = np.unique(np.stack([own_state, mark]), axis=1, return_index=True)
+    first = np.sort(first)
+    return own_state[first], csr_array(kernel[first])

@@ -1,0 +1,239 @@
+r"""The paper's theorems as functions, and sharper ones from the literature beside them.
+
+Entropies are natural. `docs/theory.md` goes through the proofs.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from farflung.config.checks import check_positive, check_probability, whole_number
+
+_TOLERANCE = 1e-6
+
+Distribution = Sequence[float] | Float[np.ndarray, " state"]
+
+
+def variance(distribution: Distribution) -> float:
+    r"""$\mathrm{Var}(d) = \sum_s d(s) (1 - d(s))$, as Theorem 4.1 uses it.
+
+    >>> variance([0.5, 0.5])
+    0.5
+    """
+    shares = check_distribution(distribution)
+    return float(np.sum(shares * (1 - shares)))
+
+
+def deviation_probability(distribution: Distribution, num_samples: int, epsilon: float) -> float:
+    r"""Theorem 4.1: n independent samples of d have an entropy more than ε below that of d with at most this probability.
+
+    $2 S \exp\left(-\frac{n \epsilon^2 \mathrm{Var}(d)}{2 S^3 \mathcal{H}(d)^2}\right)$, or 1 where that is more.
+    """
+    shares = check_distribution(distribution)
+    check_positive("epsilon", epsilon)
+    entropy = stats.entropy(shares)
+    if entropy == 0:
+        return 0.0  # the limit: there is nothing to be missed
+    exponent = _whole_samples(num_samples) * epsilon**2 * variance(shares) / (2 * len(shares) ** 3 * entropy**2)
+    return min(1.0, 2 * len(shares) * math.exp(-exponent))
+
+
+def samples_needed(distribution: Distribution, epsilon: float, delta: float) -> int:
+    r"""Theorem 4.1 solved for n: so many samples have an entropy within ε of that of d with probability 1 - δ.
+
+    $\frac{2 S^3 \mathcal{H}(d)^2}{\epsilon^2 \mathrm{Var}(d)} \ln \frac{2 S}{\delta}$
+    """
+    shares = check_distribution(distribution)
+    check_positive("epsilon", epsilon)
+    check_probability("delta", delta)
+    entropy = stats.entropy(shares)
+    if entropy == 0:
+        return 1
+    factor = 2 * len(shares) ** 3 * entropy**2 / (epsilon**2 * variance(shares))
+    return max(1, math.ceil(factor * math.log(2 * len(shares) / delta)))
+
+
+def bias_bound(num_states: int, num_samples: int) -> float:
+    r"""By how much samples underestimate the entropy on average, at most: $\log(1 + \frac{S - 1}{n})$.
+
+    Paninski, "Estimation of Entropy and Mutual Information", Neural Computation 15, 2003, Proposition 1.
+    """
+    return math.log1p((whole_number("num_states", num_states) - 1) / _whole_samples(num_samples))
+
+
+def largest_change(num_samples: int) -> float:
+    r"""By how much the entropy of n samples changes at most when one of them does: the entropy of a coin with odds 1 : n - 1.
+
+    Moving a sample from a state seen k times to one seen j times changes the entropy by $g(j) - g(k - 1)$, where
+    $g(j) = h(\frac{j + 1}{n}) - h(\frac{j}{n})$ falls with j. So the change is largest for j = 0 and k = n.
+
+    >>> largest_change(2) == math.log(2)
+    True
+    """
+    share = 1 / _whole_samples(num_samples)
+    return float(stats.entropy([share, 1 - share]))
+
+
+def sharper_deviation_probability(num_states: int, num_samples: int, epsilon: float) -> float:
+    r"""What Theorem 4.1 bounds, for any distribution over S states: bounded differences and a bound on the bias.
+
+    $\exp\left(-\frac{2 (\epsilon - b)^2}{n c^2}\right)$ with the bias b of `bias_bound` and the change c of `largest_change`; 1
+    where ε is not above b. McDiarmid, "On the method of bounded differences", 1989; for entropies Antos and Kontoyiannis,
+    "Convergence properties of functional estimates for discrete distributions", Random Structures & Algorithms 19, 2001.
+    """
+    check_positive("epsilon", epsilon)
+    margin = epsilon - bias_bound(num_states, num_samples)
+    change = largest_change(num_samples)
+    if margin <= 0:
+        return 1.0
+    return math.exp(-2 * margin**2 / (num_samples * change**2)) if change > 0 else 0.0
+
+
+def sharper_samples_needed(num_states: int, epsilon: float, delta: float) -> int:
+    """The smallest n from which on `sharper_deviation_probability` stays at or below δ."""
+    check_positive("epsilon", epsilon)
+    check_probability("delta", delta)
+    high = 4  # from here on it falls
+    while sharper_deviation_probability(num_states, high, epsilon) > delta:
+        high *= 2
+    low = high // 2 if high > 4 else 3
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if sharper_deviation_probability(num_states, middle, epsilon) > delta:
+            low = middle
+        else:
+            high = middle
+    while high > 1 and sharper_deviation_probability(num_states, high - 1, epsilon) <= delta:
+        high -= 1
+    return high
+
+
+class Decomposition(NamedTuple):
+    """The entropy of a mixture, and the two parts that it is the sum of (section 4 of the paper)."""
+
+    mixture: float
+    individual: float
+    """The mean entropy of the agents' own distributions."""
+    diversity: float
+    """The mean KL divergence of the agents' distributions from their mixture."""
+
+
+def mixture_decomposition(distributions: Float[np.ndarray, "agent state"]) -> Decomposition:
+    r"""$\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (its section 4)."""
+    shares = np.stack([check_distribution(each) for each in distributions])
+    mixture = shares.mean(axis=0)
+    individual = float(np.mean(stats.entropy(shares, axis=1)))
+    return Decomposition(
+        float(stats.entropy(mixture)), individual, float(np.mean(stats.entropy(shares, mixture[None], axis=1)))
+    )
+
+
+def disjoint_mixture_entropy(entropies: Sequence[float]) -> float:
+    r"""The entropy of a team whose agents never meet: $\frac1m \sum_i \mathcal{H}(d_i) + \log m$ (section 4 of the paper).
+
+    >>> disjoint_mixture_entropy([0.0, 0.0]) == math.log(2)
+    True
+    """
+    return float(np.mean(entropies)) + math.log(len(entropies))
+
+
+class SmoothedEntropy(NamedTuple):
+    r"""$\mathcal{H}_\sigma(d) = -\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$, to which the convergence theorem can apply.
+
+    The entropy itself is neither smooth nor of bounded gradient at the edge of the simplex.
+    """
+
+    smoothing: float
+
+    @property
+    def smoothness(self) -> float:
+        r"""β: $|\partial^2 \mathcal{H}_\sigma| = \frac{1}{d(s) + \sigma} \le \frac{1}{\sigma}$."""
+        return 1 / self.smoothing
+
+    @property
+    def gradient_bound(self) -> float:
+        r"""B: $|\partial \mathcal{H}_\sigma| = |1 + \log(d(s) + \sigma)|$ at most."""
+        return max(abs(1 + math.log(self.smoothing)), 1 + math.log1p(self.smoothing))
+
+    @property
+    def price_range(self) -> float:
+        """By how much the components of the gradient differ at most."""
+        return math.log1p(1 / self.smoothing)
+
+
+def density_samples(num_states: int, tolerance: float, delta: float = 0.05) -> int:
+    r"""So many trajectories show a state distribution to within ε in every state, with probability 1 - δ.
+
+    $\frac{1}{2 \epsilon^2} \ln \frac{2 S}{\delta}$, by Hoeffding's inequality for each state and the union bound.
+    """
+    check_positive("tolerance", tolerance)
+    check_probability("delta", delta)
+    return math.ceil(math.log(2 * num_states / delta) / (2 * tolerance**2))
+
+
+def planning_samples(
+    num_states: int, num_actions: int, horizon: int, price_range: float, tolerance: float, delta: float = 0.05
+) -> int:
+    r"""So many samples of each state and action make a model in which the best plan is worth all but ε, with probability 1 - δ.
+
+    $\frac{(2 T R)^2}{2 \epsilon^2} \ln \frac{2 S A T}{\delta}$, where R bounds by how much the mean price of an episode's
+    states varies. Each of T steps back adds an error of at most $R \sqrt{\ln(2 S A T / \delta) / 2n}$ (Hoeffding) to the
+    values, and a plan loses at most twice what the values are off.
+    """
+    check_positive("tolerance", tolerance)
+    check_probability("delta", delta)
+    times = (2 * horizon * price_range) ** 2 / (2 * tolerance**2)
+    return math.ceil(times * math.log(2 * num_states * num_actions * horizon / delta))
+
+
+def frank_wolfe_step_size(num_states: int, num_agents: int, epsilon: float, objective: SmoothedEntropy) -> float:
+    r"""The step size of the theorem "Convergence Rate": $\eta = 0.1 N \epsilon / (|S| \beta)$."""
+    check_positive("epsilon", epsilon)
+    return 0.1 * num_agents * epsilon / (num_states * objective.smoothness)
+
+
+def frank_wolfe_iterations(num_states: int, num_agents: int, epsilon: float, objective: SmoothedEntropy) -> int:
+    r"""The iterations of the theorem "Convergence Rate": $10 \beta |S| N^{-1} \epsilon^{-1} \log(10 B / \epsilon)$."""
+    step_size = frank_wolfe_step_size(num_states, num_agents, epsilon, objective)
+    return max(1, math.ceil(math.log(10 * objective.gradient_bound / epsilon) / step_size))
+
+
+def frank_wolfe_gap(
+    iteration: int,
+    step_size: float,
+    num_states: int,
+    num_agents: int,
+    objective: SmoothedEntropy,
+    *,
+    density_error: float = 0.0,
+    planning_error: float = 0.0,
+) -> float:
+    r"""The theorem's bound on how far the mixture is from the optimum after some iterations.
+
+    $B e^{-\eta T} + 2 \beta \epsilon_0 + \epsilon_1 + \frac{\eta \beta |S|}{N}$. The 1/N in the last term needs agents whose
+    plans deviate from the mixture independently of one another; if they all plan the same, it is lost (`docs/theory.md`).
+    """
+    beta = objective.smoothness
+    start = objective.gradient_bound * math.exp(-step_size * iteration)
+    return start + 2 * beta * density_error + planning_error + step_size * beta * num_states / num_agents
+
+
+def check_distribution(distribution: Distribution) -> Float[np.ndarray, " state"]:
+    """The distribution as an array, if it is one."""
+    shares = np.asarray(distribution, dtype=np.float64)
+    if shares.ndim != 1 or len(shares) == 0:
+        raise ValueError(f"a distribution is a list of probabilities, not an array of shape {shares.shape}")
+    if not np.isfinite(shares).all() or (shares < 0).any():
+        raise ValueError("a distribution has no negative or missing probabilities")
+    if abs(shares.sum() - 1) > _TOLERANCE:
+        raise ValueError(f"the probabilities of a distribution add up to one, not {shares.sum():.6g}: divide by their sum")
+    return np.asarray(shares / shares.sum())
+
+
+def _whole_samples(number: int) -> int:
+    """Nobody draws them: of a bound that asks for billions, all are counted."""
+    return whole_number("num_samples", number, math.inf)

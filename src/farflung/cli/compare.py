@@ -1,0 +1,139 @@
+"""`farflung compare`."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from farflung.cli import terminal
+from farflung.cli.terminal import Output
+from farflung.config import Compare
+
+if TYPE_CHECKING:
+    from farflung.runs.run import Run
+    from farflung.studies.compare.comparison import Comparison, Estimate
+
+
+@dataclass(frozen=True)
+class CompareOutput(Output):
+    """Where the results go, and what is printed."""
+
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: nothing is written)")] = None
+    """Directory for the figure and the numbers."""
+    force: bool = False
+    """Discard another comparison that is in that directory."""
+
+
+def compare(config: Compare, output: CompareOutput) -> Callable[[], int]:
+    """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
+
+    def run() -> int:
+        named = [_split(argument) for argument in config.runs]
+        from farflung.runs.files import to_json
+        from farflung.studies.compare.comparison import compare as compare_runs  # JAX with it
+
+        comparison = compare_runs(_load(named), config.metric)
+        summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
+        if output.out is not None:
+            _save(output.out, output.force, config, summary, comparison)
+        if output.json:
+            print(to_json(summary))
+        elif not output.quiet:
+            _print(comparison, output.out)
+        return 0
+
+    return run
+
+
+def _split(argument: str) -> tuple[str, Path]:
+    """The name and the directory of a run; the name is empty if none was given."""
+    name, equals, path = argument.partition("=")
+    return (name, Path(path)) if equals and not Path(argument).exists() else ("", Path(argument))
+
+
+def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Run]] | list[Run]":
+    from farflung.runs.run import load_run
+
+    unnamed = [path for name, path in named if not name]
+    if 0 < len(unnamed) < len(named):
+        raise ValueError(f"either all runs have names or none: {unnamed[0]} has none")
+    runs = [load_run(path) for _, path in named]
+    if unnamed:
+        return runs
+    return {name: [run for run, (its, _) in zip(runs, named, strict=True) if its == name] for name, _ in named}
+
+
+def _save(out: Path, force: bool, config: Compare, summary: dict[str, Any], comparison: "Comparison") -> None:
+    from farflung.runs.files import open_results, to_json
+    from farflung.studies.compare.figures import compared
+
+    with open_results(out, "compare", dataclasses.asdict(config), force=force) as results:
+        results.write("comparison.json", to_json(summary, indent=2))
+        for name, rows in _tables(comparison).items():
+            results.write_table(f"{name}.csv", rows)
+        results.draw("comparison", compared(comparison))
+
+
+def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
+    bounds = ("value", "low", "high")
+    scores = [
+        (name, task, number, score)
+        for name, array in comparison.scores.items()
+        for task, column in zip(comparison.tasks, array.T.tolist(), strict=True)
+        for number, score in enumerate(column)
+    ]
+    aggregates = [
+        (name, measure, *found) for name, measures in comparison.aggregates.items() for measure, found in measures.items()
+    ]
+    improvements = [(*pair, *found) for pair, found in comparison.improvements.items()]
+    profiles = [
+        (name, *row) for name, found in comparison.profiles.items() for row in zip(comparison.thresholds, *found, strict=True)
+    ]
+    curves = [
+        (name, *row) for name, found in comparison.curves.items() for row in zip(comparison.steps[name], *found, strict=True)
+    ]
+    return {
+        "scores": [("algorithm", "task", "number", "score"), *scores],
+        "aggregates": [("algorithm", "measure", *bounds), *aggregates],
+        "improvements": [("better", "worse", *bounds), *improvements],
+        "profiles": [("algorithm", "threshold", *bounds), *profiles],
+        "curves": [("algorithm", "steps", *bounds), *curves],
+    }
+
+
+def _print(comparison: "Comparison", out: Path | None) -> None:
+    from rich.table import Table
+
+    names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
+    decimals = 2 if comparison.metric in ("percent_of_ceiling", "support") else 3
+    table = Table(title=f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}")
+    table.add_column("algorithm")
+    table.add_column("seeds", justify="right")
+    for measure in next(iter(comparison.aggregates.values())):
+        table.add_column(names[measure], justify="right")
+    for name, found in comparison.aggregates.items():
+        cells = [_cell(estimate, decimals) for estimate in found.values()]
+        table.add_row(name, str(len(comparison.scores[name])), *cells)
+    console = terminal.console()
+    console.print(table)
+    table = Table(title="probability that a run of the first ends above one of the second")
+    for column in ("first", "second", "probability"):
+        table.add_column(column, justify="right" if column == "probability" else "left")
+    for pair, estimate in comparison.improvements.items():
+        table.add_row(*pair, _cell(estimate, 2))
+    console.print(table)
+    console.print("below each number: its 95% interval, a stratified bootstrap over seeds")
+    if comparison.left_out:
+        console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")
+    if out is None:
+        console.print("--out DIR saves the numbers and a figure with performance profiles and learning curves")
+    else:
+        console.print(f"saved in {out}: see {out / 'comparison.png'}", soft_wrap=True)
+
+
+def _cell(estimate: "Estimate", decimals: int) -> str:
+    return f"{estimate.value:.{decimals}f}\n{estimate.low:.{decimals}f}\N{EN DASH}{estimate.high:.{decimals}f}"

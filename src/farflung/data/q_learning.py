@@ -1,0 +1,161 @@
+"""Offline RL on what a team has collected: tabular Q-learning towards goals, and how often it gets there."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+
+from farflung.numerics.compilation import SELDOM
+from farflung.numerics.noise import uniforms
+from farflung.policies.rollout import Trajectories
+from farflung.worlds.tabular import TabularMDP
+
+
+class Transitions(NamedTuple):
+    """A dataset of single steps; only the first `num` are real, so that datasets of several sizes fit one shape."""
+
+    states: Int[Array, " transition"]
+    actions: Int[Array, " transition"]
+    next_states: Int[Array, " transition"]
+    num: Int[Array, ""]
+
+
+class QLearning(NamedTuple):
+    """How Q-values are learnt from a dataset and tried out; the defaults are the paper's."""
+
+    num_batches: int = 100
+    batch_size: int = 20
+    learning_rate: float = 0.1
+    discount: float = 0.99
+    num_episodes: int = 10
+    max_steps: int = 200
+
+
+PAPER = QLearning()
+
+
+def transitions(trajectories: Trajectories) -> Transitions:
+    """All steps of all trajectories, pooled."""
+    states, actions, _ = trajectories
+    before, after = states[..., :-1].reshape(-1), states[..., 1:].reshape(-1)
+    return Transitions(before, actions.reshape(-1), after, jnp.int32(before.size))
+
+
+def q_values(
+    key: PRNGKeyArray, world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
+) -> Float[Array, "state action"]:
+    """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
+
+    The data is relabelled: arriving at the goal pays 1 and ends the episode, everything else pays 0.
+    """
+    return _learn(uniforms(key, (settings.num_batches * settings.batch_size,)), world, data, goal, settings)
+
+
+def success_rate(
+    key: PRNGKeyArray,
+    world: TabularMDP,
+    values: Float[Array, "state action"],
+    goal: Int[Array, ""],
+    settings: QLearning = PAPER,
+) -> Float[Array, ""]:
+    """The share of episodes in which the greedy policy reaches the goal.
+
+    Each episode breaks ties in an order of its own, the same throughout, so that neither a favourite action nor a random walk
+    reaches goals that were not learnt.
+    """
+    return _try(uniforms(key, (settings.num_episodes, _episode_uniforms(world, settings))), world, values, goal, settings)
+
+
+@partial(jax.jit, static_argnames="settings")
+def goal_success(
+    keys: Key[Array, " dataset"],
+    world: TabularMDP,
+    data: Transitions,
+    goals: Int[Array, " goal"],
+    settings: QLearning = PAPER,
+) -> Float[Array, "dataset goal"]:
+    """How often Q-learning on each dataset leads to each goal: all datasets and goals side by side.
+
+    Args:
+        keys: one per dataset.
+        data: with a leading dataset axis.
+    """
+    num_draws = settings.num_batches * settings.batch_size
+
+    def reach(noise: Float[Array, " uniform"], data: Transitions, goal: Int[Array, ""]) -> Float[Array, ""]:
+        values = _learn(noise[:num_draws], world, data, goal, settings)
+        return _try(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
+
+    def reach_all(key: PRNGKeyArray, data: Transitions) -> Float[Array, " goal"]:
+        noise = uniforms(key, (goals.size, num_goal_uniforms(world, settings)))
+        return jax.vmap(reach, (0, None, 0))(noise, data, goals)
+
+    return jax.vmap(reach_all)(keys, data)
+
+
+def num_goal_uniforms(world: TabularMDP, settings: QLearning) -> int:
+    """How much noise it takes to learn one goal and to try it out."""
+    return settings.num_batches * settings.batch_size + settings.num_episodes * _episode_uniforms(world, settings)
+
+
+def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
+    """Every state in which no episode starts."""
+    return jnp.asarray(np.setdiff1d(np.arange(world.num_states), world.start_states), jnp.int32)
+
+
+def _learn(
+    noise: Float[Array, " draw"], world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning
+) -> Float[Array, "state action"]:
+    num_actions = world.num_actions
+
+    def learn(values: Float[Array, " entry"], index: Int[Array, ""]) -> tuple[Float[Array, " entry"], None]:
+        state, action, next_state = data.states[index], data.actions[index], data.next_states[index]
+        following = jnp.max(values.reshape(-1, num_actions)[next_state])
+        target = jnp.where(next_state == goal, 1.0, settings.discount * following)
+        entry = state * num_actions + action
+        return values.at[entry].add(settings.learning_rate * (target - values[entry])), None
+
+    drawn = jnp.floor(noise * data.num).astype(jnp.int32)
+    values, _ = jax.lax.scan(learn, jnp.zeros(world.num_states * num_actions), drawn)
+    return values.reshape(-1, num_actions)
+
+
+def _try(
+    noise: Float[Array, "episode uniform"],
+    world: TabularMDP,
+    values: Float[Array, "state action"],
+    goal: Int[Array, ""],
+    settings: QLearning,
+) -> Float[Array, ""]:
+    is_best = values >= jnp.max(values, axis=-1, keepdims=True)
+
+    def episode(noise: Float[Array, " uniform"]) -> Array:
+        order, reset_noise, step_noise = jnp.split(noise, (values.size, values.size + world.num_reset_uniforms))
+        greedy = jnp.argmax(is_best * (1.0 + order.reshape(values.shape)), axis=-1).astype(jnp.int32)
+
+        def step(carry: tuple[Array, Array], noise: Array) -> tuple[tuple[Array, Array], None]:
+            state, is_there = carry
+            state = world.step(noise, state, greedy[state])
+            return (state, is_there | (state == goal)), None
+
+        first = world.reset(reset_noise)
+        by_step = step_noise.reshape(settings.max_steps, world.num_step_uniforms)
+        (_, is_there), _ = jax.lax.scan(step, (first, first == goal), by_step)
+        return is_there
+
+    return jnp.mean(jax.vmap(episode)(noise))
+
+
+def _episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
+    return world.num_states * world.num_actions + world.num_reset_uniforms + settings.max_steps * world.num_step_uniforms
+
+
+@partial(jax.jit, compiler_options=SELDOM)
+def untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, " goal"]) -> Float[Array, ""]:
+    """How often chance alone reaches a goal: the mean over all goals with Q-values that are all zero."""
+    nothing = jnp.zeros((world.num_states, world.num_actions))
+    settings = QLearning(num_episodes=100)
+    return jnp.mean(jax.vmap(lambda goal: success_rate(key, world, nothing, goal, settings))(goals))

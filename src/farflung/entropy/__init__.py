@@ -1,0 +1,1 @@
+"""What a team maximises, and how it becomes a weight for each action."""

@@ -1,0 +1,262 @@
+"""The entropy of states that are vectors, from the distances between them."""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.spatial import KDTree
+from scipy.special import digamma
+
+from farflung.entropy.counts import Entropy
+from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
+
+_FLOOR = 1e-3
+_MOST_LEFT_OUT = 16
+_MOST_INSERTED = 32_000
+_MOST_NUMBERS_PER_ARGUMENT = 8192
+
+
+def particles(
+    neighbours: int = 4,
+    *,
+    scale: Sequence[float] = (),
+    angles: Sequence[int] = (),
+    is_ragged: bool = False,
+    floor: float = _FLOOR,
+) -> Entropy:
+    r"""The entropy of the density that states were drawn from, in nats, from how far the k-th nearest neighbour of each is.
+
+    It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
+    where $V_d$ is the volume of the unit ball in d dimensions. A gain is the surprisal of a state among all states of the
+    other trajectories and its own past, divided by n. With fewer than k neighbours, the farthest counts as the k-th.
+
+    States are vectors: [agent, trajectory, time, feature]. Those with a feature that is not finite lie after an episode's end
+    and don't count.
+
+    Args:
+        neighbours: k.
+        scale: a typical difference in each feature, by which differences are divided before distances are measured; the
+            entropy stays that of the features as they are. Left out, features are not scaled.
+        angles: which features are angles in radians; distances between them are those of the points on a circle, so that the
+            ends of their range are near each other.
+        is_ragged: whether episodes may end early. If so, one more state counts for as much as it is more surprising than those
+            that are there: from its surprisal, the mean surprisal of the others (each among the others alone) and of its own
+            past is subtracted, and n is the number of all these with itself. So a gain never depends on the own future. It
+            takes the time of one more value for each trajectory; with more than 16 of them, of one in all, as what one then
+            adds to the surprisal of the others is slight.
+        floor: distances, after scaling, are at least that. States that are alike, as in the corner where an agent is stuck,
+            would be infinitely unsurprising; a thousandth of what is typical is as close as it gets for all that can be told
+            apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in one
+            dimension, which are naturally k / 2 n apart, choose less. `num_alike` counts the states that it concerns.
+
+    >>> corners = jnp.array([[[[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]]])
+    >>> round(float(particles(1).value(corners)), 4)  # 1 + 1/2 + 1/3 + log pi
+    2.9781
+    """
+    _check(neighbours, scale, floor)
+
+    def surprisals(
+        points: Float[Array, "state feature"], num_times: int
+    ) -> tuple[Float[Array, " state"], Int[Array, " state"]]:
+        """Zero without neighbours; with the number of those that there are."""
+        num_states, num_features = len(points), points.shape[1] - len(angles)
+        before = jnp.cumulative_sum(_is_real(points), dtype=jnp.int32, include_initial=True)
+        num_seen = before[-1] - before[_hidden_until(num_states, num_times)] + before[:-1]
+        log_volume = num_features / 2 * math.log(math.pi) - math.lgamma(num_features / 2 + 1) + float(np.sum(np.log(scale)))
+        squared = jnp.maximum(_kth_squared_distances(points, num_times, neighbours), floor**2)
+        psi = jnp.asarray(digamma(np.arange(1, num_states + 1)), jnp.float32)
+        few = lookup(psi, jnp.clip(num_seen, 1, neighbours) - 1)
+        found = lookup(psi, num_seen) - few + log_volume + num_features / 2 * jnp.log(squared)
+        return jnp.where(_is_real(points) & (num_seen > 0), found, 0.0), num_seen
+
+    def mean_surprisal(points: Float[Array, "state feature"]) -> Float[Array, ""]:
+        return exact_sum(surprisals(points, 1)[0], axis=0) / jnp.maximum(jnp.sum(_is_real(points)), 1)
+
+    def sums_of_others(points: Float[Array, "state feature"], num_times: int) -> Float[Array, " trajectory"]:
+        """For each trajectory, the sum of the others' surprisals without it; of many others, that with it is as good."""
+        num_trajectories = len(points) // num_times
+        if num_trajectories > _MOST_LEFT_OUT:
+            by_trajectory = exact_sum(surprisals(points, 1)[0].reshape(-1, num_times), axis=1)
+            return exact_sum(by_trajectory, axis=0) - by_trajectory
+        trajectory = jnp.arange(len(points)) // num_times
+
+        def of_others(own: Int[Array, ""]) -> Float[Array, ""]:
+            others = jnp.where(trajectory[:, None] == own, jnp.nan, points)
+            return mean_surprisal(others) * jnp.sum(_is_real(others))
+
+        return jax.vmap(of_others)(jnp.arange(num_trajectories))
+
+    def value(states: Float[Array, "*axes feature"]) -> Float[Array, ""]:
+        return mean_surprisal(_points(states, neighbours, scale, angles))
+
+    def gains(states: Float[Array, "*axes feature"]) -> Float[Array, "*axes"]:
+        points, num_times = _points(states, neighbours, scale, angles), states.shape[2]
+        found, num_seen = surprisals(points, num_times)
+        if not is_ragged:
+            return (found / jnp.maximum(jnp.sum(_is_real(points)), 1)).reshape(states.shape[:3])
+        own = found.reshape(-1, num_times)
+        there = sums_of_others(points, num_times)[:, None] + jnp.cumulative_sum(own, axis=1, include_initial=True)[:, :-1]
+        num_there = num_seen.reshape(own.shape)
+        gain = (own - there / jnp.maximum(num_there, 1)) / (num_there + 1)
+        is_counted = _is_real(points).reshape(own.shape) & (num_there > 0)
+        return jnp.where(is_counted, gain, 0.0).reshape(states.shape[:3])
+
+    return Entropy(value, gains)
+
+
+def num_alike(
+    states: Float[Array, "agent trajectory times feature"],
+    neighbours: int = 4,
+    *,
+    scale: Sequence[float] = (),
+    angles: Sequence[int] = (),
+    floor: float = _FLOOR,
+) -> Int[Array, ""]:
+    """How many states are no farther from their k-th neighbour than the floor of `particles`, which can't tell them apart."""
+    _check(neighbours, scale, floor)
+    squared = _kth_squared_distances(_points(states, neighbours, scale, angles), 1, neighbours)
+    return jnp.sum((squared >= 0) & (squared <= floor**2))
+
+
+def _check(neighbours: int, scale: Sequence[float], floor: float) -> None:
+    if neighbours < 1:
+        raise ValueError(f"neighbours: expected at least 1, got {neighbours}")
+    if not all(0 < each < math.inf for each in scale):
+        raise ValueError(f"scale: expected positive numbers, got {tuple(scale)}")
+    if not 0 < floor < math.inf:
+        raise ValueError(f"floor: expected a positive number, got {floor}")
+
+
+def _points(
+    states: Float[Array, "*axes feature"], neighbours: int, scale: Sequence[float], angles: Sequence[int]
+) -> Float[Array, "state coordinate"]:
+    """All states in units of the scale, trajectory by trajectory, an angle's sine last; not a number in any if in one."""
+    if states.ndim != 4:
+        raise ValueError(f"states: expected the axes agent, trajectory, time and feature, got the shape {states.shape}")
+    if scale and states.shape[-1] != len(scale):
+        raise ValueError(f"states: expected {len(scale)} features, as many as numbers in scale, got {states.shape[-1]}")
+    points = states.reshape(-1, states.shape[-1])
+    if len(points) <= neighbours:
+        raise ValueError(f"states: expected more than {neighbours}, the number of neighbours, got {len(points)}")
+    is_finite = jnp.all(jnp.isfinite(points), axis=-1, keepdims=True)
+    units = np.array(scale or [1.0], np.float32)[None]
+    around = [jnp.sin(points[:, angle]) for angle in angles]
+    for angle in angles:
+        points = points.at[:, angle].set(jnp.cos(points[:, angle]))
+    radii = [sine / (scale[angle] if scale else 1.0) for sine, angle in zip(around, angles, strict=True)]
+    return jnp.where(is_finite, jnp.concatenate([points / units, *(sine[:, None] for sine in radii)], axis=1), jnp.nan)
+
+
+def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:
+    return ~jnp.isnan(points[:, 0])
+
+
+def _hidden_until(num_states: int, num_times: int) -> Int[np.ndarray, " state"]:
+    """A state doesn't see itself and what follows in its trajectory: with trajectories of one state, only itself."""
+    return (np.arange(num_states, dtype=np.int32) // num_times + 1) * num_times
+
+
+def _kth_squared_distances(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
+    """To the k-th nearest of the points that each sees, or the farthest if there are fewer; negative if there is none."""
+    if not runs_on_cpu():
+        return _by_passes(points, num_times, neighbours)
+    if len(points) * neighbours**2 <= _MOST_INSERTED:
+        return _by_insertion(points, num_times, neighbours)
+    return _by_trees(points, num_times, neighbours)
+
+
+def _by_passes(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
+    """The next larger distance, again and again, for all at once: a GPU computes distances faster than it could store them."""
+    index, end = jnp.arange(len(points))[:, None], _hidden_until(len(points), num_times)[:, None]
+    other = index.T
+
+    def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
+        squared = ordered_sum((points[:, None] - points[None]) ** 2)
+        is_seen = ((other < index) | (other >= end)) & (squared < jnp.inf)
+        larger = jnp.min(jnp.where(is_seen & (squared > reached[:, None]), squared, jnp.inf), axis=1)
+        num_reached = jnp.sum(is_seen & (squared <= reached[:, None]), axis=1)
+        return jnp.where((num_reached < neighbours) & (larger < jnp.inf), larger, reached)
+
+    return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(len(points), -1.0))
+
+
+def _by_insertion(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
+    """One point after the other is inserted into the sorted distances of all: what a CPU's vector units do best."""
+    index, end = jnp.arange(len(points)), _hidden_until(len(points), num_times)
+    columns = tuple(points.T)
+
+    def insert(nearest: tuple[Array, ...], other: tuple[Array, tuple[Array, ...]]) -> tuple[tuple[Array, ...], None]:
+        which, place = other
+        squared = functools.reduce(jnp.add, [(column - at) ** 2 for column, at in zip(columns, place, strict=True)])
+        rest = jnp.where((which < index) | (which >= end), squared, jnp.inf)
+        inserted = []
+        for each in nearest:
+            # Of what is not a number nothing is ever less; XLA's own minimum and maximum take twice as long.
+            is_nearer = rest < each
+            inserted.append(jnp.where(is_nearer, rest, each))
+            rest = jnp.where(is_nearer, each, rest)
+        return tuple(inserted), None
+
+    nearest, _ = jax.lax.scan(insert, (jnp.full(len(points), jnp.inf),) * neighbours, (index, columns))
+    return functools.reduce(jnp.maximum, [jnp.where(each < jnp.inf, each, -1.0) for each in nearest])
+
+
+def _by_trees(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
+    """With k-d trees, on the host."""
+
+    def on_host(*arguments: Array) -> Float[np.ndarray, " state"]:
+        numbers = np.concatenate([np.asarray(each) for each in arguments])
+        return _search(numbers.reshape(points.shape), num_times, neighbours)
+
+    # What is larger than 100 kB would be copied by another thread, and all may be waiting for a callback: so in small pieces,
+    # and one batch element at a time.
+    numbers = points.reshape(-1)
+    pieces = [numbers[i : i + _MOST_NUMBERS_PER_ARGUMENT] for i in range(0, len(numbers), _MOST_NUMBERS_PER_ARGUMENT)]
+    shape = jax.ShapeDtypeStruct(points.shape[:1], jnp.float32)
+    return jax.pure_callback(on_host, shape, *pieces, vmap_method="sequential")
+
+
+def _search(points: Float[np.ndarray, "state feature"], num_times: int, neighbours: int) -> Float[np.ndarray, " state"]:
+    is_real = ~np.isnan(points[:, 0])
+    squared = np.full(len(points), -1.0, np.float32)
+    if num_times == 1:
+        real = points[is_real]
+        squared[is_real] = _farthest(_tree(real).query(real, k=np.arange(2, neighbours + 2), workers=-1)[0] ** 2)
+        return squared
+    index, end = np.arange(len(points)), _hidden_until(len(points), num_times)
+    for block in _blocks(len(points), num_times):
+        own = index[block][is_real[block]]
+        is_elsewhere = is_real & ((index < block.start) | (index >= end[block.stop - 1]))
+        elsewhere = _tree(points[is_elsewhere]).query(points[own], k=np.arange(1, neighbours + 1))[0] ** 2
+        within = sum((column[own, None] - column[None, own]) ** 2 for column in points.T)
+        is_seen = (own[None] < own[:, None]) | (own[None] >= end[own, None])
+        nearest = np.concatenate([elsewhere, np.where(is_seen, within, np.inf)], axis=1)
+        squared[own] = _farthest(np.partition(nearest, neighbours - 1)[:, :neighbours])
+    return squared
+
+
+def _blocks(num_states: int, num_times: int) -> Iterator[slice]:
+    """Several trajectories, or a part of one: a tree holds all that is not in a block, or later; pairs within are compared.
+
+    A tree of n points takes as long as some 12 n comparisons, so that this size is about the best.
+    """
+    size = math.isqrt(12 * num_states)
+    if num_times <= size:
+        size -= size % num_times
+        yield from (slice(i, min(i + size, num_states)) for i in range(0, num_states, size))
+        return
+    for first in range(0, num_states, num_times):
+        last = first + num_times
+        yield from (slice(i, min(i + size, last)) for i in range(first, last, size))
+
+
+def _tree(points: Float[np.ndarray, "point feature"]) -> KDTree:
+    return KDTree(points, balanced_tree=False, compact_nodes=False)
+
+
+def _farthest(squared: Float[np.ndarray, "state neighbour"]) -> Float[np.ndarray, " state"]:
+    return np.max(np.where(squared < np.inf, squared, -1.0), axis=1)

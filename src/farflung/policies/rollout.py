@@ -1,0 +1,160 @@
+"""The one place where policies meet environments."""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from farflung.numerics.arrays import runs_on_cpu
+from farflung.numerics.noise import uniforms
+from farflung.policies import Team, UniformPolicy
+from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import Environment
+
+
+class WorldWarning(RuntimeWarning):
+    """A world does what nothing can be learnt from."""
+
+
+class Trajectories(NamedTuple):
+    """What a team has lived through: all `horizon` + 1 states, and the actions between them.
+
+    Where states are vectors, they are not finite from an episode's early end on.
+    """
+
+    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
+    actions: Int[Array, "batch agent trajectory time"] | Float[Array, "batch agent trajectory time action"]
+    broken: Int[Array, "batch agent trajectory"] | None = None
+    """Where states are vectors: the step after which the world gave a state that is not finite; 0 if none did."""
+
+
+class Faults(NamedTuple):
+    """How often a world gave a state that is not finite, and when it first did."""
+
+    number: Int[Array, ""]
+    first_update: Int[Array, ""]
+    first_step: Int[Array, ""]
+
+    def after(self, update: Int[Array, ""], broken: Int[Array, "batch agent trajectory"]) -> "Faults":
+        """With those of one more update."""
+        found = jnp.sum(broken > 0, dtype=jnp.int32)
+        step = jnp.min(jnp.where(broken > 0, broken, jnp.iinfo(jnp.int32).max))
+        is_first = (self.number == 0) & (found > 0)
+        return Faults(
+            self.number + found, jnp.where(is_first, update, self.first_update), jnp.where(is_first, step, self.first_step)
+        )
+
+
+def no_faults() -> Faults:
+    return Faults(jnp.int32(0), jnp.int32(0), jnp.int32(0))
+
+
+def acted_in(trajectories: Trajectories) -> Array:
+    """The states in which the actions were chosen: all but the last.
+
+    Where states are vectors, an episode's end is not one of them: what stands there as an action was never taken.
+    """
+    states = trajectories.states
+    if jnp.issubdtype(states.dtype, jnp.integer):
+        return states[:, :, :, :-1]
+    has_acted = jnp.all(jnp.isfinite(states[:, :, :, 1:]), axis=-1)
+    if trajectories.broken is not None:
+        has_acted |= jnp.arange(1, states.shape[3]).reshape(1, 1, 1, -1) == trajectories.broken[..., None]
+    return jnp.where(has_acted[..., None], states[:, :, :, :-1], jnp.nan)
+
+
+@partial(jax.jit, static_argnames=("batch_size", "num_trajectories"))
+def play(
+    key: PRNGKeyArray,
+    team: Team | UniformPolicy,
+    environment: Environment,
+    batch_size: int,
+    num_trajectories: int,
+) -> Trajectories:
+    """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
+    copies = (batch_size, team.num_agents, num_trajectories)
+    num_reset, num_act = environment.num_reset_uniforms, team.num_uniforms
+    num_step = num_act + environment.num_step_uniforms
+    num_steps = num_step * environment.horizon
+    noise = uniforms(key, (num_steps + num_reset, *copies))
+    step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
+    reset_noise = noise[num_steps:]
+
+    if isinstance(environment, VectorWorld):
+        return _play_vectors(team, environment, reset_noise, step_noise)
+
+    def play_one(policy: Any, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
+        act = policy.sampler()
+
+        def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            time, noise = inputs
+            action = act(noise[:num_act], time, state)
+            return environment.step(noise[num_act:], state, action), (state, action)
+
+        times = jnp.arange(environment.horizon, dtype=jnp.int32)
+        first = environment.reset(reset_noise)
+        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
+        return Trajectories(jnp.append(states, last), actions)
+
+    play_trajectories = jax.vmap(play_one, (None, -1, -1))
+    play_agents = jax.vmap(play_trajectories, (team.axes, -2, -2))
+    play_batch = jax.vmap(play_agents, (None, -3, -3))
+    return play_batch(team, reset_noise, step_noise)
+
+
+def _play_vectors(
+    team: Team | UniformPolicy,
+    world: VectorWorld,
+    reset_noise: Float[Array, "reset batch agent trajectory"],
+    step_noise: Float[Array, "step time batch agent trajectory"],
+) -> Trajectories:
+    """Episodes that stop where the world says so, or where it breaks: what is recorded from then on is not a number.
+
+    All copies are one axis for the world, as simulators have it; the policies see who plays which.
+    """
+    copies, num_act = reset_noise.shape[1:], team.num_uniforms
+    num_copies = math.prod(copies)
+
+    def act(policy: Any, noise: Float[Array, " uniform"], time: Int[Array, ""], seen: Float[Array, " observation"]) -> Array:
+        return policy.sampler()(noise, time, seen)
+
+    by_trajectory = jax.vmap(act, (None, -1, None, 0))
+    by_agent = jax.vmap(by_trajectory, (team.axes, -2, None, 0))
+    act_all = jax.vmap(by_agent, (None, -3, None, 0))
+
+    def in_a_row(array: Array) -> Array:
+        return array.reshape(-1, *array.shape[3:])
+
+    def by_copy(array: Array) -> Array:
+        return array.reshape(*copies, *array.shape[1:])
+
+    def step(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> tuple[Any, tuple[Array, Array, Array]]:
+        state, seen, is_over = carry
+        time, noise = inputs
+        actions = act_all(team, noise[:num_act], time, by_copy(seen))
+        world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
+        following = jax.vmap(world.step)(world_noise, state, in_a_row(team.executed(actions)))
+        observed = jax.vmap(world.observe)(following)
+        is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
+        goes_on = ~(is_over | is_broken)
+
+        def kept(new: Array, old: Array) -> Array:
+            return jnp.where(goes_on.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        state, seen = jax.tree.map(kept, following, state), kept(observed, jnp.full_like(observed, jnp.nan))
+        return (state, seen, ~goes_on | jax.vmap(world.is_over)(state)), (seen, actions, jnp.where(is_broken, time + 1, 0))
+
+    first = jax.vmap(world.reset)(reset_noise.reshape(len(reset_noise), num_copies).T)
+    begin = (first, jax.vmap(world.observe)(first), jax.vmap(world.is_over)(first))
+    times = jnp.arange(world.horizon, dtype=jnp.int32)
+    _, (states, actions, broken) = jax.lax.scan(step, begin, (times, jnp.moveaxis(step_noise, 1, 0)))
+    states = jnp.moveaxis(jnp.concatenate([begin[1][None], states]), 0, 1)
+    return Trajectories(by_copy(states), jnp.moveaxis(actions, 0, 3), by_copy(jnp.max(broken, axis=0)))
+
+
+def _unrolled_steps() -> int:
+    # On a GPU each step of a loop costs a kernel launch, longer than the step itself; on a CPU the smaller loop is faster.
+    return 1 if runs_on_cpu() else 16

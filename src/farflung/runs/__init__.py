@@ -1,0 +1,1 @@
+"""A training run on disk: its files, checkpoints, locks and safe reading."""

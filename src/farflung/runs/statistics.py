@@ -1,0 +1,93 @@
+"""What seeds say about a claim: means, intervals, verdicts."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from farflung.runs.run import Run
+
+Verdict = Literal["holds", "does not hold", "undecided"]
+
+
+class Difference(NamedTuple):
+    """An estimate with its 95% bootstrap interval over seeds."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the claim that the difference is positive."""
+        if self.low > 0:
+            return "holds"
+        return "does not hold" if self.high < 0 else "undecided"
+
+
+def mean_and_interval(
+    values: Float[np.ndarray, "seed *axes"],
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"] | None]:
+    """The mean over the seeds and the half-width of its 95% confidence interval (Student's t); None with a single seed."""
+    mean = np.asarray(values.mean(axis=0, dtype=np.float64))
+    if len(values) < 2:
+        return mean, None
+    return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
+
+
+def final_table(run: Run) -> list[tuple[str, str, str, str]]:
+    """What a table of a run shows: metrics, their means over the seeds, 95% intervals, and values with random actions."""
+    randoms = run.summary.get("random", {})
+    rows = [(name.replace("_", " "), values, randoms.get(name), 4) for name, values in run.summary["final"].items()]
+    if "ceiling" in run.summary:
+        bound = run.summary["ceiling"]["bound"]
+        share = 100 * (randoms["entropy"] / bound if bound else 1.0) if randoms else None
+        rows.append(("% of the ceiling", run.summary["percent_of_ceiling"], share, 2))
+    table = []
+    for name, values, random, decimals in rows:
+        mean, half_width = mean_and_interval(np.asarray(values))
+        interval = "" if half_width is None else f"± {half_width:.{decimals}f}"
+        table.append((name, f"{mean:.{decimals}f}", interval, "" if random is None else f"{random:.{decimals}f}"))
+    return table
+
+
+def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
+    """A statistic of independent samples with its percentile bootstrap interval: seeds are drawn anew, with all that is theirs.
+
+    Args:
+        statistic: takes the samples and `axis`, as NumPy's reductions do; reduces all axes of a sample.
+        samples: each with a leading axis of seeds, and perhaps others.
+    """
+    axes = tuple(range(-samples[0].ndim, 0))
+    value = float(statistic(*samples, axis=axes))
+    if min(len(sample) for sample in samples) < 2:
+        return Difference(value, -np.inf, np.inf)
+
+    def of_drawn(*drawn: np.ndarray, axis: int) -> Any:
+        return statistic(*(sample[rows] for sample, rows in zip(samples, drawn, strict=True)), axis=axes)
+
+    rows = [np.arange(len(sample)) for sample in samples]
+    found = stats.bootstrap(
+        rows, of_drawn, n_resamples=4999, vectorized=True, method="percentile", rng=np.random.default_rng(0)
+    )
+    return Difference(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+
+
+def mean_difference(higher: Float[np.ndarray, "_ *axes"], lower: Float[np.ndarray, "_ *axes"]) -> Difference:
+    """By how much the mean of the first exceeds that of the second."""
+
+    def difference(higher: np.ndarray, lower: np.ndarray, axis: tuple[int, ...]) -> Any:
+        return np.mean(higher, axis=axis) - np.mean(lower, axis=axis)
+
+    return bootstrap(difference, higher, lower)
+
+
+def spread_difference(wider: Float[np.ndarray, "_ *axes"], narrower: Float[np.ndarray, "_ *axes"]) -> Difference:
+    """By how much the standard deviation of the first exceeds that of the second."""
+
+    def difference(wider: np.ndarray, narrower: np.ndarray, axis: tuple[int, ...]) -> Any:
+        return np.std(wider, axis=axis, ddof=1) - np.std(narrower, axis=axis, ddof=1)
+
+    return bootstrap(difference, wider, narrower)

@@ -1,0 +1,1 @@
+"""Exploring one world, and studies that train many teams, each with its own figures and page."""

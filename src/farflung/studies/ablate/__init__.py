@@ -1,0 +1,1 @@
+"""Every credit with every optimiser, on one page."""

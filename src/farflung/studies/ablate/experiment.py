@@ -1,0 +1,238 @@
+"""What each credit, optimiser and default contributes: the work behind `farflung ablate`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from farflung.algorithms import PGPSE
+from farflung.bounds.ceilings import Ceiling, ceiling
+from farflung.config import CREDITS, PRESETS, Ablate, Explore
+from farflung.policies import softmax_team
+from farflung.runs import interrupts
+from farflung.runs.files import locked, open_collection
+from farflung.runs.run import Run, final_values
+from farflung.studies.ablate.gradients import gradient_variances
+from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
+from farflung.worlds.named import make_tabular_world
+from farflung.worlds.tabular import TabularMDP
+
+LEARNING_RATES = {
+    "sgd": (0.15, 1.5, 15.0),
+    "adam": (0.05, 0.15, 0.5),
+    "natural": (1.0, 3.0, 6.0),
+    "trust-region": (0.001, 0.003, 0.01),
+}
+"""Each credit gets the one of these that serves it best."""
+STAGES = ("start", "halfway", "end")
+COMBINED = "causal, 4 combinations"
+DEFAULTS = "defaults"
+PARTS: dict[str, dict[str, Any]] = {
+    "no bonus on the policies' entropy": {"entropy_bonus": 0.0},
+    "first logits from (-1, 1)": {"init_scale": 1.0},
+    "stationary policies": {"policy": "stationary"},
+    "one step per batch": {"steps_per_batch": 1},
+    "four steps per batch": {"steps_per_batch": 4},
+    "four combinations": {"combinations": 4},
+}
+"""In what a training differs from the defaults."""
+BASELINES: dict[str, dict[str, Any]] = {"single": {"single": True}, "independent": {"independent": True}}
+_LOG_EVERY = 2
+
+
+class Setting(NamedTuple):
+    """Where a variant was tried."""
+
+    world: str
+    agents: int
+
+    def __str__(self) -> str:
+        return f"{self.world}, m = {self.agents}"
+
+
+class Pair(NamedTuple):
+    """A credit and an optimiser."""
+
+    credit: str
+    optimizer: str
+
+
+class Outcome(NamedTuple):
+    """What became of a variant in one setting."""
+
+    percentages: Float[np.ndarray, " seed"]
+    """Of the ceiling, at the end."""
+    steps_to_paper: int | None
+    """Environment steps of a team until the mean over seeds has reached the paper's final entropy; None if it never does."""
+    steps_to_95: int | None
+    """The same for 95% of the ceiling."""
+    steps_to_99: int | None
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """All that was found."""
+
+    config: Ablate
+    settings: tuple[Setting, ...]
+    runs: Mapping[tuple[Setting, str], Run]
+    """By setting and name of the variant."""
+    rates: Mapping[Pair, float]
+    """The learning rate that served a pair best, on average over the settings."""
+    ceilings: Mapping[Setting, Ceiling]
+    variances: Mapping[tuple[Setting, str], Mapping[str, float]]
+    """Of the gradient, by setting and stage, and by credit; of the teams that the defaults train, on average over seeds."""
+
+    def outcome(self, setting: Setting, variant: str) -> Outcome:
+        run, bound = self.runs[setting, variant], self.ceilings[setting]
+        paper = final_values(self.runs[setting, "paper"].updates, self.runs[setting, "paper"].metrics)["entropy"].mean()
+        final = final_values(run.updates, run.metrics)["entropy"]
+        levels = (float(paper), 0.95 * bound.bound, 0.99 * bound.bound)
+        return Outcome(np.asarray(bound.percentage(final)), *(steps_to(run, level) for level in levels))
+
+    def best(self, pair: Pair) -> str:
+        """The variant of a pair with the learning rate that serves it best."""
+        return name_of(pair, self.rates[pair])
+
+    @property
+    def paper_steps(self) -> dict[Setting, int]:
+        """What the paper's preset spends on one team."""
+        return {setting: int(self.runs[setting, "paper"].steps[-1]) for setting in self.settings}
+
+    def times_fewer(self, setting: Setting, variant: str) -> float | None:
+        """How many times fewer steps than the paper's preset a variant needs to reach what that has at the end."""
+        steps = self.outcome(setting, variant).steps_to_paper
+        return None if steps is None else self.paper_steps[setting] / steps
+
+
+def steps_to(run: Run, level: float) -> int | None:
+    """The environment steps of a team after which the mean over the seeds is at that entropy."""
+    reached = run.metrics.entropy.mean(axis=0, dtype=np.float64) >= level
+    return int(run.steps[np.argmax(reached)]) if reached.any() else None
+
+
+def name_of(pair: Pair, rate: float) -> str:
+    return f"{pair.credit}, {pair.optimizer} {rate:g}"
+
+
+def ablate(
+    config: Ablate,
+    out: str | Path,
+    *,
+    force: bool = False,
+    on_progress: Callable[[SuiteStatus], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> Ablation:
+    """Trains what is not yet in the folder `out`, keeps each part there when it is finished, and measures everything.
+
+    Args:
+        force: discard what is in the folder if it comes from another version or other settings.
+        on_note: told of parts in the folder that are damaged and therefore trained again.
+    """
+    out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
+    open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
+    with locked(out):
+        return _ablate(config, out, tell, note)
+
+
+def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Ablation:
+    worlds = {name: make_tabular_world(name) for name in config.worlds}
+    settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
+    runs: dict[tuple[Setting, str], Run] = {}
+    ceilings: dict[Setting, Ceiling] = {}
+    variances: dict[tuple[Setting, str], dict[str, float]] = {}
+    for number, setting in enumerate(settings):
+        if number > 0:
+            jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
+        world, tell_all = worlds[setting.world], partial(_tell, tell, number, len(settings))
+        groups = _groups(config, setting)
+        folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
+        with compiling_threads() as pool:
+            try:
+                found = dict(train_all(folders, worlds, out, pool, tell_all, note))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
+        tell_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
+        ceilings[setting] = ceiling(world, setting.agents)
+        for stage in STAGES:
+            interrupts.check()
+            variances[setting, stage] = _variances(config, runs, world, setting, stage)
+    return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
+
+
+def _tell(tell: Callable[[SuiteStatus], None], number: int, num_settings: int, status: SuiteStatus) -> None:
+    """How far the whole is, all settings taken as equally long."""
+    share = number + status.steps / status.num_steps
+    tell(SuiteStatus(int(1000 * share), 1000 * num_settings, status.what))
+
+
+def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
+    """All trainings of a setting; those of one group differ in numbers alone."""
+
+    def variant(**changes: Any) -> Explore:
+        own: dict[str, Any] = {"updates": config.updates, "log_every": _LOG_EVERY, "seeds": config.seed_values}
+        return Explore(setting.world, agents=setting.agents, **(own | changes))
+
+    by_pair = [
+        {
+            name_of(Pair(credit, optimizer), rate): variant(credit=credit, optimizer=optimizer, learning_rate=rate)
+            for rate in LEARNING_RATES[optimizer]
+        }
+        for credit in config.credits
+        for optimizer in config.optimizers
+    ]
+    numbers = [name for name, changes in PARTS.items() if changes.keys() <= {"entropy_bonus", "init_scale"}]
+    others = {name: changes for name, changes in (PARTS | BASELINES).items() if name not in numbers}
+    halfway = variant(updates=max(1, config.updates // 2), bonus_decay=variant().bonus_decay)
+    return [
+        {"paper": variant(preset="paper", updates=config.paper_updates, log_every=None)},
+        {DEFAULTS: variant(), **{name: variant(**PARTS[name]) for name in numbers}},
+        *({name: variant(**changes)} for name, changes in others.items()),
+        *by_pair,
+        {"halfway": halfway},
+    ]
+
+
+def _folder(setting: Setting, name: str) -> str:
+    plain = "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
+    return f"runs/{setting.world}-{setting.agents}/{plain}"
+
+
+def _best_rates(config: Ablate, settings: tuple[Setting, ...], runs: Mapping[tuple[Setting, str], Run]) -> dict[Pair, float]:
+    def mean_entropy(pair: Pair, rate: float) -> float:
+        own = [runs[setting, name_of(pair, rate)] for setting in settings]
+        return float(np.mean([final_values(run.updates, run.metrics)["normalized_entropy"].mean() for run in own]))
+
+    pairs = [Pair(credit, optimizer) for credit in config.credits for optimizer in config.optimizers]
+    return {pair: max(LEARNING_RATES[pair.optimizer], key=lambda rate: mean_entropy(pair, rate)) for pair in pairs}
+
+
+def _variances(
+    config: Ablate, runs: Mapping[tuple[Setting, str], Run], world: TabularMDP, setting: Setting, stage: str
+) -> dict[str, float]:
+    """The variance of each credit's gradient for the teams at one stage of the defaults' training."""
+    trained = runs[setting, DEFAULTS if stage == "end" else "halfway"]
+    plain = PGPSE(setting.agents, is_time_dependent=trained.team.is_time_dependent)
+    algorithms = {credit: dataclasses.replace(plain, credit=credit) for credit in CREDITS}
+    algorithms[COMBINED] = dataclasses.replace(plain, credit="causal", num_combinations=4)
+    total = np.zeros(len(algorithms))
+    for seed in config.seed_values:
+        if stage == "start":
+            scale = PRESETS["farflung"]["init_scale"]
+            is_time_dependent = plain.is_time_dependent
+            team = softmax_team(jr.key(seed), world, setting.agents, scale=scale, is_time_dependent=is_time_dependent)
+        else:
+            team = trained.team_of(seed)
+        key = jr.key(10_000 + seed)
+        total += np.asarray(gradient_variances(key, tuple(algorithms.values()), team, world, config.batches), np.float64)
+    return dict(zip(algorithms, (total / config.seeds).tolist(), strict=True))

@@ -1,0 +1,1 @@
+"""Comparing runs over worlds and seeds."""

@@ -1,0 +1,83 @@
+"""Algorithms side by side: aggregates, performance profiles, probabilities of improvement, sample efficiency."""
+
+import itertools
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
+from farflung.studies.compare.comparison import Comparison, Estimate
+
+_TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
+_COLORS = (BLUE, ORANGE, GREEN, RED, GREY, "#0b2f57")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def compared(comparison: Comparison) -> Figure:
+    """What each algorithm reaches, how its runs are spread, who beats whom how likely, and how soon it gets there."""
+    looks = _looks(comparison)
+    measures = list(next(iter(comparison.aggregates.values())))
+    with mpl.rc_context(STYLE):
+        heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
+        longest = max(map(len, looks))
+        figure = Figure(figsize=(11 + 0.08 * longest, sum(heights) + 0.8), layout="constrained")
+        # Rows of their own, so that long names below don't take room from the panels above.
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, measure in zip(above.subplots(1, len(measures), sharey=True), measures, strict=True):
+            _draw_estimates(axis, {name: found[measure] for name, found in comparison.aggregates.items()}, looks)
+            axis.set(
+                title=_TITLES[measure], xlabel="less is better" if measure == "optimality_gap" else metric_label(comparison)
+            )
+        profile, improvement, efficiency = below.subplots(1, 3)
+        for name, look in looks.items():
+            _draw_band(profile, comparison.thresholds, comparison.profiles[name], look, name)
+            _draw_band(efficiency, comparison.steps[name], comparison.curves[name], look, name)
+        profile.set(title="performance profile", xlabel=f"{metric_label(comparison)} (τ)", ylabel="share of runs above τ")
+        efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
+        efficiency.xaxis.set_minor_formatter(NullFormatter())
+        efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
+        _draw_improvements(improvement, comparison, looks)
+        for axis in figure.get_axes():
+            axis.grid(alpha=0.25)
+        handles, labels = profile.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=max(1, min(len(looks), 160 // (longest + 8))), frameon=False
+        )
+        tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
+        figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
+    return figure
+
+
+def metric_label(comparison: Comparison) -> str:
+    return "% of the ceiling" if comparison.metric == "percent_of_ceiling" else comparison.metric.replace("_", " ")
+
+
+def _looks(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Each algorithm's colour and dashes, which tell it from all others even in grey."""
+    looks = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
+    return {name: {"color": color, "ls": dashes} for name, color, dashes in looks}
+
+
+def _draw_estimates(axis: Axes, found: dict[str, Estimate], looks: dict[str, dict[str, Any]]) -> None:
+    for place, (name, each) in enumerate(found.items()):
+        axis.plot([each.low, each.high], [place, place], color=looks[name]["color"], lw=7, alpha=0.35, solid_capstyle="butt")
+        axis.plot(each.value, place, "|", color=looks[name]["color"], ms=13, mew=2.5)
+    axis.set_yticks(range(len(found)), list(map(plain, found)))
+    axis.set_ylim(len(found) - 0.5, -0.5)
+
+
+def _draw_improvements(axis: Axes, comparison: Comparison, looks: dict[str, dict[str, Any]]) -> None:
+    pairs = comparison.improvements
+    by_label = {f"{better}\nover {worse}": found for (better, worse), found in pairs.items()}
+    looks_of_better = {f"{better}\nover {worse}": looks[better] for better, worse in pairs}
+    _draw_estimates(axis, by_label, looks_of_better)
+    axis.axvline(0.5, color="black", ls=":", lw=1)
+    axis.set(xlim=(-0.03, 1.03), xlabel="probability", title="probability of improvement")
+
+
+def _draw_band(axis: Axes, places: Any, found: Estimate, look: dict[str, Any], label: str) -> None:
+    axis.plot(places, found.value, lw=1.6, label=plain(label), **look)
+    axis.fill_between(places, found.low, found.high, color=look["color"], alpha=0.15, lw=0)

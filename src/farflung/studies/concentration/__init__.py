@@ -1,0 +1,1 @@
+"""Theorem 4.1 against simulation."""

@@ -1,0 +1,68 @@
+"""Theorem 4.1 beside what is measured."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from farflung.bounds import theorems as theory
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
+from farflung.studies.concentration.experiment import Concentrated
+
+
+def concentrated(found: Concentrated) -> Figure:
+    """How likely samples miss the entropy by more than ε, and how many samples each ε takes."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        draw_probabilities(left, found)
+        draw_needed(right, found)
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+        figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
+    return figure
+
+
+def draw_probabilities(axis: Axes, found: Concentrated) -> None:
+    """For the ε nearest to 0.1, against the number of samples: measured, and bounded by both theorems."""
+    row = int(np.argmin(np.abs(np.array(found.config.epsilons) - 0.1)))
+    epsilon = found.config.epsilons[row]
+    for kind, (_, color) in _kinds(found).items():
+        axis.semilogx(found.num_samples, found.probabilities[kind][row], color=color)
+    most = 10 * max(needed[row].theorem for needed in found.needed.values())
+    grid = np.unique(np.geomspace(2, most, 400).astype(np.int64))
+    sharper = [theory.sharper_deviation_probability(len(found.example), int(number), epsilon) for number in grid]
+    axis.semilogx(grid, sharper, color=GREY, ls="--")
+    papers = [theory.deviation_probability(found.example, int(number), epsilon) for number in grid]
+    axis.semilogx(grid, papers, color=RED, ls=":", lw=2)
+    axis.set(xlabel="samples (n)", ylabel=f"probability of H(d) - H(d_n) > {epsilon:g}", ylim=(-0.02, 1.04))
+    axis.grid(alpha=0.25)
+
+
+def draw_needed(axis: Axes, found: Concentrated) -> None:
+    """The samples that each ε takes."""
+    epsilons = found.config.epsilons
+    for kind, (name, color) in _kinds(found).items():
+        axis.loglog(
+            epsilons, [each.measured for each in found.needed[kind]], "o-", ms=4, color=color, label=f"{name}, measured"
+        )
+    axis.loglog(
+        epsilons,
+        [each.sharper for each in found.needed["team"]],
+        "s--",
+        ms=4,
+        color=GREY,
+        label="sharper bound, any distribution",
+    )
+    axis.loglog(epsilons, [each.theorem for each in found.needed["team"]], "d:", ms=5, color=RED, label="Theorem 4.1, the team")
+    axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axis.minorticks_off()
+    axis.set(xlabel="ε, in nats", ylabel=f"samples needed, with probability {1 - found.config.delta:g}")
+    axis.grid(alpha=0.25)
+
+
+def _kinds(found: Concentrated) -> dict[str, tuple[str, str]]:
+    return {
+        "team": (f"team of {found.config.agents}", BLUE),
+        "agent": ("one of its agents alone", GREEN),
+        "single": ("single agent", ORANGE),
+    }

@@ -1,0 +1,1 @@
+"""Parallel Frank-Wolfe against the theorem on its convergence rate."""

@@ -1,0 +1,120 @@
+"""Parallel Frank-Wolfe on one world, and where its gain from more agents is the theorem's and where it is not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from farflung.algorithms.frank_wolfe import Found, FrankWolfe, solve
+from farflung.bounds import theorems as theory
+from farflung.config import FrankWolfeRun
+from farflung.worlds.named import make_tabular_world
+from farflung.worlds.tabular import TabularMDP
+
+SMOOTHING = 1e-3
+DENSITY_TOLERANCE = 0.05
+WAYS = {
+    "together": "all plan on the same mixture",
+    "estimated": "all plan on estimates of their own",
+    "in-turn": "each plans after those before it",
+}
+"""How the agents of a team come to their plans."""
+
+
+class Series(NamedTuple):
+    """The duality gap of teams of several sizes with one constant step size."""
+
+    agents: tuple[int, ...]
+    gaps: list[Float[np.ndarray, " iteration"]]
+
+    @property
+    def floors(self) -> Float[np.ndarray, " size"]:
+        """What the gap settles at: its median over the last third."""
+        return np.array([np.median(gaps[-len(gaps) // 3 :]) for gaps in self.gaps])
+
+    @property
+    def exponent(self) -> float:
+        """The k for which the floor falls like N to the power of k; the theorem's is -1."""
+        if len(self.agents) < 2:
+            return float("nan")
+        return float(np.polyfit(np.log(self.agents), np.log(self.floors), 1)[0])
+
+    @property
+    def verdict(self) -> str:
+        if np.isnan(self.exponent):
+            return "one size shows no rate"
+        if self.exponent < -0.8:
+            return "the theorem's 1/N holds"
+        return "the theorem's 1/N is lost" if self.exponent > -0.2 else "part of the theorem's 1/N is left"
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """What `farflung frank-wolfe` finds out."""
+
+    config: FrankWolfeRun
+    world: TabularMDP
+    algorithm: FrankWolfe
+    found: Found
+    comparison: dict[str, Series]
+
+    @cached_property
+    def theorem_iterations(self) -> int | None:
+        """How many iterations the theorem asks for, to the tolerance that was asked for."""
+        if self.config.smoothing == 0:
+            return None
+        objective = theory.SmoothedEntropy(self.config.smoothing)
+        return theory.frank_wolfe_iterations(self.world.num_states, self.config.agents, self.config.tolerance, objective)
+
+
+def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str], None] | None = None) -> Convergence:
+    """Runs the algorithm as configured, and then with teams of several sizes and one constant step size to compare them.
+
+    Args:
+        on_progress: told how much of how much is done, and what that is.
+    """
+    tell = on_progress or (lambda *_: None)
+    world = make_tabular_world(config.world, horizon=config.horizon, slip=config.slip)
+    step_size, num_iterations = config.step_size, config.iterations
+    if config.theorem is not None:
+        objective = theory.SmoothedEntropy(config.smoothing)
+        sizes = (world.num_states, config.agents, config.theorem, objective)
+        step_size, num_iterations = theory.frank_wolfe_step_size(*sizes), theory.frank_wolfe_iterations(*sizes)
+        if step_size > 1:
+            raise ValueError(f"the theorem's step size is {step_size:.3g}, above 1: give a smaller error, smoothing or team")
+    algorithm = FrankWolfe(
+        num_agents=config.agents,
+        step_size=step_size,
+        smoothing=config.smoothing,
+        is_in_turn=config.plan == "in-turn",
+        density_tolerance=config.density_tolerance,
+        planning_tolerance=config.planning_tolerance,
+    )
+    algorithm.check_samples(world)
+    tell(0, num_iterations, "compiling")
+    for found in solve(algorithm, world, num_iterations=num_iterations, tolerance=config.tolerance, seed=config.seed):
+        tell(len(found.gaps), num_iterations, f"entropy {found.entropies[-1]:.4f}, gap {found.gaps[-1]:.1e} nats")
+    comparison = {}
+    for number, way in enumerate(WAYS if config.compare else ()):
+        gaps = []
+        for place, agents in enumerate(config.compare):
+            tell(number * len(config.compare) + place, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
+            gaps.append(_compared(config, world, agents, way))
+        comparison[way] = Series(config.compare, gaps)
+    tell(1, 1, "")
+    return Convergence(config, world, algorithm, found, comparison)
+
+
+def _compared(config: FrankWolfeRun, world: TabularMDP, agents: int, way: str) -> Float[np.ndarray, " iteration"]:
+    algorithm = FrankWolfe(
+        num_agents=agents,
+        step_size=config.compare_step,
+        smoothing=SMOOTHING,
+        is_in_turn=way == "in-turn",
+        density_tolerance=DENSITY_TOLERANCE if way == "estimated" else 0.0,
+    )
+    *_, found = solve(algorithm, world, num_iterations=config.compare_iterations, tolerance=0.0, seed=config.seed)
+    return found.gaps

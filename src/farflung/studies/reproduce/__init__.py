@@ -1,0 +1,1 @@
+"""Every experiment and figure of the paper, on one page."""

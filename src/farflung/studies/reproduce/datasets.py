@@ -1,0 +1,111 @@
+"""What trained policies visit and collect, and how far offline RL gets with it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from farflung.config import Reproduce
+from farflung.data.q_learning import Transitions, goal_success, goals_of, transitions
+from farflung.entropy.counts import shannon
+from farflung.numerics.compilation import SELDOM
+from farflung.policies import TabularSoftmax
+from farflung.policies.rollout import play
+from farflung.runs.run import Run
+from farflung.studies.concentration.experiment import as_distributions, measured_samples
+from farflung.studies.reproduce.claims import DELTA, EPSILON, KINDS, Cell
+from farflung.worlds.tabular import TabularMDP
+
+_DRAWS = 400
+_MOST_DATASETS_AT_ONCE = 200
+
+
+class Collected(NamedTuple):
+    """What the policies of one cell visit and collect, and how far offline RL gets with that."""
+
+    occupancy: Float[np.ndarray, "seed agent state"]
+    entropy: Float[np.ndarray, "seed dataset"]
+    success: Float[np.ndarray, "seed goal"]
+    samples_needed: Float[np.ndarray, " seed"]
+    samples_needed_alone: Float[np.ndarray, " seed"]
+
+
+def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP) -> dict[Cell, Collected]:
+    """Everything about policies of one kind in one world."""
+    cells = [Cell(name, agents, kind) for agents in config.agents]
+    # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
+    logits = jnp.stack([_logits(runs.get(cell), cell, config, world) for cell in cells])
+    keys = jnp.stack([_keys(config, cell) for cell in cells])
+    sizes = jnp.asarray(config.agents, jnp.int32)
+    visited = _collect_and_learn(keys, world, logits, sizes, goals_of(world), config.datasets)
+    parts = zip(cells, *(np.asarray(part) for part in visited), strict=True)
+    found = {}
+    for cell, visits, entropies, reached in parts:
+        own = visits[:, : 1 if kind == "single" else cell.agents]
+        found[cell] = Collected(own, entropies / np.log(world.num_states), reached, *_samples_needed(own))
+    return found
+
+
+def _samples_needed(
+    occupancy: Float[np.ndarray, "seed agent state"],
+) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, " seed"]]:
+    """How many samples show the entropy of all agents together, and of each alone."""
+    generator = np.random.default_rng(0)
+    exact = as_distributions(occupancy)
+    together = measured_samples(generator, exact, EPSILON, DELTA, _DRAWS)
+    if exact.shape[1] == 1:
+        return together, together
+    alone = measured_samples(generator, exact.reshape(-1, 1, exact.shape[-1]), EPSILON, DELTA, _DRAWS)
+    return together, alone.reshape(exact.shape[:2]).mean(axis=1)
+
+
+def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -> Float[Array, "seed agent state action"]:
+    shape = (config.seeds, max(config.agents), world.num_states, world.num_actions)
+    if run is None:
+        return jnp.zeros(shape)
+    if run.config.single:
+        return jnp.broadcast_to(run.team.logits, shape)
+    return jnp.pad(run.team.logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
+
+
+def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:
+    number = 1_000 * KINDS.index(cell.kind) + cell.agents
+    return jnp.stack([jr.fold_in(jr.key(seed), number) for seed in config.seed_values])
+
+
+@partial(jax.jit, static_argnames="num_datasets", compiler_options=SELDOM)
+def _collect_and_learn(
+    keys: Key[Array, "cell seed"],
+    world: TabularMDP,
+    logits: Float[Array, "cell seed agent state action"],
+    sizes: Int[Array, " cell"],
+    goals: Int[Array, " goal"],
+    num_datasets: int,
+) -> tuple[Float[Array, "cell seed agent state"], Float[Array, "cell seed dataset"], Float[Array, "cell seed goal"]]:
+    """For the first `sizes` agents of each cell: exact occupancies; then, averaged over datasets with one trajectory per agent,
+    their entropies and how often Q-learning on them leads to each goal."""
+
+    def collect(
+        key: Key[Array, ""], logits: Float[Array, "agent state action"], size: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], Transitions]:
+        trajectories = play(key, TabularSoftmax(logits), world, 1, 1)
+        is_real = jnp.broadcast_to(jnp.arange(len(logits))[:, None] < size, trajectories.states[0, :, 0].shape)
+        weights = is_real / (size * (world.horizon + 1))
+        visits = jnp.zeros(world.num_states).at[trajectories.states[0, :, 0]].add(weights)
+        return shannon(visits), transitions(trajectories)._replace(num=size * world.horizon)
+
+    def one_dataset(number: Int[Array, ""]) -> tuple[Float[Array, "cell seed"], Float[Array, "cell seed goal"]]:
+        own = jax.vmap(jax.vmap(partial(jr.fold_in, data=number)))(keys)
+        entropies, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(own, logits, sizes)
+        return entropies, jax.vmap(goal_success, (0, None, 0, None))(own, world, data, goals)
+
+    fitting = max(1, _MOST_DATASETS_AT_ONCE // keys.size)
+    at_once = max(number for number in range(1, num_datasets + 1) if number <= fitting and num_datasets % number == 0)
+    entropies, rates = jax.lax.map(one_dataset, jnp.arange(num_datasets), batch_size=at_once)
+    occupancy = jnp.vectorize(world.occupancy, signature="(s,a)->(s)")(TabularSoftmax(logits).probabilities)
+    return occupancy, jnp.moveaxis(entropies, 0, -1), jnp.mean(rates, axis=0)

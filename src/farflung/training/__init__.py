@@ -1,0 +1,1 @@
+"""The training loop, what it records, and how it notices divergence."""

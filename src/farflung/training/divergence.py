@@ -1,0 +1,105 @@
+"""What can go wrong with states that are vectors: told once, and the end of a training where nothing can be learnt any more."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from farflung.config import Explore
+from farflung.entropy.nearest import num_alike
+from farflung.policies.rollout import WorldWarning
+from farflung.training.progress import Progress
+from farflung.worlds.hosted.vectors import HostedVectors
+from farflung.worlds.named import World
+from farflung.worlds.projection import Projection
+
+_MOST_BROKEN = 0.5
+_MOST_ALIKE = 0.2
+_num_alike = jax.jit(num_alike, static_argnums=1, static_argnames=("scale", "angles"))
+
+
+class TrainingMonitor:
+    """Follows a training for states, metrics and policies that are not finite."""
+
+    def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
+        self._name, self._world = configs[0].world, worlds[0]
+        config = configs[0]
+        self._episodes_per_update = config.batch_size * config.agents * config.trajectories
+        self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
+        self._seeds = [seed for each in configs for seed in each.seeds]
+        faults = start.faults
+        self._num_faults = np.zeros(len(self._seeds), np.int64) if faults is None else np.asarray(faults.number, np.int64)
+        self._update = start.update
+        self.reason = ""
+        """Why the training was stopped."""
+
+    def has_ruined(self, progress: Progress) -> bool:
+        """Whether policies, or what was measured of them, are no longer finite, or would not be after the next update."""
+        measured = [
+            name.replace("_", " ") for name, values in progress.metrics.columns.items() if not np.isfinite(values).all()
+        ]
+        if progress.divergence is not None:
+            update, row, agent = progress.divergence
+            whose = "what the agents share" if agent is None else f"the policy of agent {agent + 1}"
+            lower = f"try a learning rate below {self._learning_rates[row]:g}"
+            self.reason = f"{self._name}: in update {update} {whose} (seed {self._seeds[row]}) was no longer finite"
+        elif measured:
+            lower = "try a smaller learning rate"
+            self.reason = f"{self._name}: the {' and the '.join(measured)} were no longer finite by update {progress.update}"
+        else:
+            return False
+        self.reason += f", so training stopped: {lower}"
+        return True
+
+    def is_too_much(self, progress: Progress) -> bool:
+        """Whether most of the latest episodes gave a state that is not finite; the first of all is told."""
+        if progress.faults is None or progress.update == self._update:
+            return False
+        found = np.asarray(progress.faults.number, np.int64)
+        if found.any() and not self._num_faults.any() and not isinstance(self._world, HostedVectors):  # whose copies tell
+            first = int(np.flatnonzero(found)[np.argmin(progress.faults.first_update[found > 0])])
+            step, update = int(progress.faults.first_step[first]), int(progress.faults.first_update[first])
+            message = f"{self._name}: a state after step {step} of update {update} was not finite"
+            warnings.warn(f"{message}; such episodes end there ({found.sum():,} so far)", WorldWarning, stacklevel=3)
+        num_updates = progress.update - self._update
+        share = float((found - self._num_faults).max()) / (num_updates * self._episodes_per_update)
+        self._num_faults, self._update = found, progress.update
+        if share > _MOST_BROKEN:
+            self.reason = (
+                f"{self._name}: {share:.0%} of the latest episodes, up to update {progress.update}, gave a state that was not "
+                "finite, so training stopped"
+            )
+        return share > _MOST_BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """For a run's summary: what is worth mentioning."""
+        faults = {"broken_episodes": int(self._num_faults.sum())} if self._num_faults.any() else {}
+        return faults | ({"stopped_because": self.reason} if self.reason else {})
+
+
+def check_particles(config: Explore, projection: Projection, horizon: int) -> None:
+    """Raises ValueError if the states of a batch element are too few for their distances to be measured."""
+    num_agents = 1 if config.independent else config.agents
+    num_states = num_agents * config.trajectories * (horizon + 1)
+    if num_states <= projection.neighbours:
+        whose = "an agent" if config.independent else "the team"
+        raise ValueError(
+            f"{whose} visits {num_states} states, and neighbours must be fewer than that, not {projection.neighbours}"
+        )
+
+
+def share_alike(name: str, features: np.ndarray, projection: Projection) -> float:
+    """How many of the states that a team visits cannot be told apart; if they are many, that is told."""
+    neighbours, scale, angles = projection.neighbours, projection.scale, projection.angles
+    alike = [_num_alike(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
+    share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
+    if share > _MOST_ALIKE:
+        message = (
+            f"{name}: {share:.0%} of the states that the team visits in the end are alike in {' and '.join(projection.names)}, "
+            "and distances cannot tell them apart: project on other numbers, take more neighbours, or count (--neighbours 0)"
+        )
+        warnings.warn(message, WorldWarning, stacklevel=3)
+    return share

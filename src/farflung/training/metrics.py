@@ -1,0 +1,137 @@
+"""What is recorded of a team while it learns."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in, shannon
+from farflung.numerics.arrays import count_by_index, exact_sum
+from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy, policy_entropies
+from farflung.policies.rollout import Trajectories, acted_in, play
+from farflung.worlds.projection import Projection
+from farflung.worlds.tabular import TabularMDP
+
+_MOST_EXACT_OPERATIONS = 1_000_000_000
+
+Value = Float[Array | np.ndarray, "..."]
+
+
+class Metrics(NamedTuple):
+    """Measured on the batch of one update; entropies in nats. Of a run, each is an array [seed, record]."""
+
+    entropy: Value
+    """of all states that the team visits in one batch element, averaged over the batch"""
+    normalized_entropy: Value
+    """that in units of the log of the number of states"""
+    support: Value
+    """the number of distinct states visited in one batch element, averaged over the batch"""
+    mixture_entropy: Value
+    """of the mean of the agents' state distributions, each pooled over the batch"""
+    individual_entropy: Value
+    """the mean entropy of the agents' own state distributions"""
+    diversity: Value
+    """the mean KL divergence of the agents' state distributions from their mixture"""
+    policy_entropy: Value
+    """the mean entropy of the policies in the states that they acted in"""
+    particle_entropy: Value | None = None
+    """where states are vectors: estimated from the distances between those of one batch element, averaged over the batch"""
+
+    @property
+    def columns(self) -> dict[str, Value]:
+        """Those that were measured, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @classmethod
+    def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
+        """Records that follow one another."""
+        return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
+
+
+def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
+    """The metrics of a batch of trajectories of a team."""
+    states = trajectories.states
+    counts = jax.vmap(count_by_index, (0, None))(states, num_states)
+    pooled = jax.vmap(count_by_index, (1, None))(states, num_states)
+    policy_entropy = policy_entropies(team, states[..., :-1])
+    return _metrics(
+        jnp.mean(entropy_of_counts(counts, states[0].size)),
+        counts,
+        pooled / (states.size // states.shape[1]),
+        # Axis by axis, so that the sums, which depend on no order, lose nothing.
+        reduce(lambda values, _: exact_sum(values, -1), policy_entropy.shape, policy_entropy) / policy_entropy.size,
+    )
+
+
+def measure_ragged(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
+    """The metrics of trajectories that may have ended early, from when on their state is `num_states`."""
+    return _measure_ragged(trajectories.states, num_states, policy_entropies(team, trajectories.states[..., :-1]))
+
+
+def measure_vectors(
+    team: NeuralPolicy | UniformPolicy, trajectories: Trajectories, projection: Projection, num_cells: int
+) -> Metrics:
+    """The metrics of trajectories of vectors: of the cells of the projection's grid, of which `num_cells` can be visited."""
+    cells = projection.cells(trajectories.states)
+    # Not fused with its mean: of one policy's many trajectories XLA would make a kernel that takes minutes to compile.
+    policy_entropy = jax.lax.optimization_barrier(policy_entropies(team, acted_in(trajectories)))
+    found = _measure_ragged(cells, projection.num_cells, policy_entropy)
+    found = found._replace(normalized_entropy=found.entropy / np.log(max(num_cells, 2)))
+    if projection.neighbours == 0:
+        return found
+    return found._replace(particle_entropy=jnp.mean(jax.vmap(projection.entropy().value)(trajectories.states)))
+
+
+def _measure_ragged(
+    states: Int[Array, "batch agent trajectory times"],
+    num_states: int,
+    policy_entropy: Float[Array, "batch agent trajectory time"],
+) -> Metrics:
+    counts = jax.vmap(count_by_index, (0, None))(states, num_states + 1)[:, :num_states]
+    pooled = jax.vmap(count_by_index, (1, None))(states, num_states + 1)[:, :num_states]
+    has_acted = states[..., 1:] < num_states
+    return _metrics(
+        jnp.mean(jax.vmap(ragged_plug_in(num_states).value)(states)),
+        counts,
+        pooled / jnp.maximum(jnp.sum(pooled, axis=-1, keepdims=True), 1),
+        jnp.sum(jnp.where(has_acted, policy_entropy, 0.0)) / jnp.maximum(jnp.sum(has_acted), 1),
+    )
+
+
+def _metrics(
+    entropy: Float[Array, ""],
+    counts: Int[Array, "batch state"],
+    distributions: Float[Array, "agent state"],
+    policy_entropy: Float[Array, ""],
+) -> Metrics:
+    individual_entropy, diversity = decompose(distributions)
+    return Metrics(
+        entropy=entropy,
+        normalized_entropy=entropy / jnp.log(counts.shape[-1]),
+        support=jnp.mean(jnp.sum(counts > 0, axis=-1)),
+        mixture_entropy=shannon(jnp.mean(distributions, axis=0)),
+        individual_entropy=individual_entropy,
+        diversity=diversity,
+        policy_entropy=policy_entropy,
+    )
+
+
+def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
+    """Entropies in units of the log of a number of states that is known only after they were measured."""
+    return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
+
+
+def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent state"]:
+    """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
+    num_agents = team.num_agents
+    if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
+        # One agent at a time: teams of every size share the compilation.
+        return jnp.stack([world.occupancy(policy) for policy in team.probabilities])
+    num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
+    states = play(jr.key(0), team, world, 1, num_trajectories).states[0]
+    return jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size

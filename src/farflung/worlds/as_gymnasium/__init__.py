@@ -1,0 +1,1 @@
+"""farflung's worlds as Gymnasium environments, for other agents."""

@@ -1,0 +1,224 @@
+"""Many copies of one of our worlds as a Gymnasium vector environment, which steps all of them at once."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, SupportsIndex
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Bool, Float, Int, Integer
+from numpy.typing import ArrayLike
+
+from farflung.config.checks import check_name, whole_number
+from farflung.worlds.as_gymnasium.grid import PathLike, make_board, warn_of_no_render_mode
+from farflung.worlds.as_gymnasium.rendering import Picture
+from farflung.worlds.tabular import TabularMDP
+
+_BLOCK = 32
+_UNLIMITED = -1
+
+
+class GridVectorEnv(VectorEnv[Any, Any, Any]):
+    """Copies of `GridEnv`, each of which does just what that environment would do with the same seed.
+
+    Args:
+        num_envs: number of copies.
+        map, stochastic, slip, goal: as in `GridEnv`, for all copies.
+        render_mode: `rgb_array` or `ansi`.
+        max_episode_steps: actions after which an episode is truncated; -1 or None for no limit.
+        autoreset_mode: whether a copy whose episode has ended is reset in the next step, in the same one, or by you.
+    """
+
+    paper_map: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        map: str | PathLike | None = None,  # noqa: A002
+        *,
+        stochastic: bool = False,
+        slip: float | None = None,
+        goal: Sequence[SupportsIndex] | None = None,
+        render_mode: str | None = None,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4, "autoreset_mode": self.autoreset_mode}
+        if render_mode is not None:
+            check_name("render_mode", render_mode, self.metadata["render_modes"])
+        self.render_mode = render_mode
+        self.num_envs = whole_number("num_envs", num_envs)
+        is_limited = max_episode_steps is not None and max_episode_steps != _UNLIMITED
+        self._limit = whole_number("max_episode_steps", max_episode_steps) if is_limited else np.inf
+        self.board = make_board(self.paper_map, map, stochastic=stochastic, slip=slip, goal=goal)
+        self.single_observation_space = gymnasium.spaces.Discrete(self.board.num_states)
+        self.single_action_space = gymnasium.spaces.Discrete(self.board.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._streams = _Streams(self.num_envs)
+        self._is_started = False
+        self._states = np.zeros(self.num_envs, np.int64)
+        self._num_steps = np.zeros(self.num_envs, np.int64)
+        self._has_ended = np.zeros(self.num_envs, bool)
+
+    @property
+    def world(self) -> TabularMDP:
+        return self.board.world
+
+    @property
+    def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
+        """The seeds of the copies, None for those without one so far."""
+        return tuple(self._streams.seeds)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Int[np.ndarray, " copy"], dict[str, Any]]:
+        """Starts new episodes in all copies, or in those that `options["reset_mask"]` chooses.
+
+        Args:
+            seed: of each copy; one number is that of the first copy, and the others count up from it.
+        """
+        seeds = self._seeds(seed)
+        chosen = self._chosen(options)
+        self._streams.seed(np.flatnonzero(chosen), seeds)
+        self._start(chosen)
+        self._is_started = True
+        return self._states.copy(), self._info(chosen)
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[
+        Int[np.ndarray, " copy"],
+        Float[np.ndarray, " copy"],
+        Bool[np.ndarray, " copy"],
+        Bool[np.ndarray, " copy"],
+        dict[str, Any],
+    ]:
+        actions = self._checked(actions)
+        if not self._is_started:
+            raise ResetNeeded("reset the copies before their first step")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended.any():
+            num_ended = np.count_nonzero(self._has_ended)
+            raise ResetNeeded(f"the episodes of {num_ended} copies have ended: reset them with options['reset_mask']")
+        waiting = self._has_ended
+        moving = np.flatnonzero(~waiting)
+        rewards = np.zeros(self.num_envs)
+        rewards[moving] = self._move(moving, actions[moving])
+        self._start(waiting)
+        is_terminated = self.board.is_goal[self._states]
+        is_truncated = self._num_steps >= self._limit
+        self._has_ended = is_terminated | is_truncated
+        infos: dict[str, Any] = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and self._has_ended.any():
+            ended = self._has_ended
+            final_states = np.full(self.num_envs, None)
+            final_states[ended] = self._states[ended]
+            infos = {
+                "final_obs": final_states,
+                "_final_obs": ended,
+                "final_info": self._info(ended),
+                "_final_info": ended.copy(),
+            }
+            self._start(ended)
+        return self._states.copy(), rewards, is_terminated, is_truncated, infos | self._info(np.ones(self.num_envs, bool))
+
+    def render(self) -> tuple[str | Picture, ...] | None:
+        if self.render_mode is None:
+            warn_of_no_render_mode()
+            return None
+        draw = self.board.text if self.render_mode == "ansi" else self.board.picture
+        return tuple(draw(state) for state in self._states)
+
+    def _move(
+        self, copies: Int[np.ndarray, " moving"], actions: Integer[np.ndarray, " moving"]
+    ) -> Float[np.ndarray, " moving"]:
+        row = (self._states[copies], actions)
+        outcomes = np.zeros(len(copies), np.int64)
+        if self.board.has_random_steps:
+            outcomes = _pick(self.board.cumulative_probability[row], self._streams.draw(copies))
+        self._states[copies] = self.board.successors[(*row, outcomes)]
+        self._num_steps[copies] += 1
+        return self.board.rewards[(*row, outcomes)]
+
+    def _start(self, chosen: Bool[np.ndarray, " copy"]) -> None:
+        copies = np.flatnonzero(chosen)
+        starts = np.zeros(len(copies), np.int64)
+        if self.board.has_random_starts:
+            starts = _pick(self.board.start_cumulative_probability, self._streams.draw(copies))
+        self._states[copies] = self.board.start_states[starts]
+        self._num_steps[copies] = 0
+        self._has_ended = self._has_ended & ~chosen
+
+    def _info(self, chosen: Bool[np.ndarray, " copy"]) -> dict[str, Any]:
+        positions = np.where(chosen[:, None], self.board.positions[self._states], 0)
+        return {"position": positions, "_position": chosen.copy()}
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{self.num_envs} copies need as many seeds, not {len(seeds)}")
+        return seeds
+
+    def _chosen(self, options: dict[str, Any] | None) -> Bool[np.ndarray, " copy"]:
+        chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        if not isinstance(chosen, np.ndarray) or chosen.dtype != bool or chosen.shape != (self.num_envs,) or not chosen.any():
+            raise ValueError(f"reset_mask is an array of {self.num_envs} booleans, at least one of them True, not {chosen!r}")
+        if not self._is_started and not chosen.all():
+            raise ResetNeeded("the first reset is one of all copies")
+        return chosen
+
+    def _checked(self, actions: ArrayLike) -> Integer[np.ndarray, " copy"]:
+        array = np.asarray(actions)
+        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(f"{self.num_envs} copies need as many whole numbers as actions, not {actions!r}")
+        if array.min() < 0 or array.max() >= self.board.num_actions:
+            raise ValueError(f"an action is 0 (left), 1 (down), 2 (right) or 3 (up), not {array.min()} to {array.max()}")
+        return array
+
+
+class RoomVectorEnv(GridVectorEnv):
+    """Copies of the paper's Room, or of another map."""
+
+    paper_map = "room"
+
+
+class MazeVectorEnv(GridVectorEnv):
+    """Copies of the paper's Maze, or of another map."""
+
+    paper_map = "maze"
+
+
+class _Streams:
+    """Uniform numbers of one generator per copy, in the order in which the generator would give them one by one."""
+
+    def __init__(self, num_copies: int) -> None:
+        self.seeds: list[int | None] = [None] * num_copies
+        self._generators: list[np.random.Generator | None] = [None] * num_copies
+        self._numbers = np.empty((num_copies, _BLOCK))
+        self._num_used = np.full(num_copies, _BLOCK)
+
+    def seed(self, copies: Int[np.ndarray, " chosen"], seeds: Sequence[int | None]) -> None:
+        """Gives copies a new generator where there is a seed for them, or none so far."""
+        for copy in copies.tolist():
+            if seeds[copy] is not None or self._generators[copy] is None:
+                self._generators[copy], self.seeds[copy] = seeding.np_random(seeds[copy])
+                self._num_used[copy] = _BLOCK
+
+    def draw(self, copies: Int[np.ndarray, " chosen"]) -> Float[np.ndarray, " chosen"]:
+        """The next number of each of the copies."""
+        for copy in copies[self._num_used[copies] == _BLOCK].tolist():
+            self._generators[copy].random(out=self._numbers[copy])
+            self._num_used[copy] = 0
+        numbers = self._numbers[copies, self._num_used[copies]]
+        self._num_used[copies] += 1
+        return numbers
+
+
+def _pick(cumulative: Float[np.ndarray, "*copies outcome"], uniforms: Float[np.ndarray, " copy"]) -> Int[np.ndarray, " copy"]:
+    return np.sum(uniforms[:, None] >= cumulative[..., :-1], axis=-1)

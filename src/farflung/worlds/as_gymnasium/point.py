@@ -1,0 +1,108 @@
+"""A point in a maze as a Gymnasium environment."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Float
+
+from farflung.config.checks import check_name, check_positive
+from farflung.worlds.as_gymnasium.grid import warn_of_no_render_mode
+from farflung.worlds.as_gymnasium.rendering import Picture, Window, draw_plane, draw_points
+from farflung.worlds.named_vectors import make_vector_world
+from farflung.worlds.point_maze import Numbers, PointMaze
+from farflung.worlds.walls import is_blocked, wall_table
+
+Position = Float[np.ndarray, "2"]
+
+
+class PointMazeEnv(gymnasium.Env[Any, Any]):
+    """A point that is moved in a plane with walls; `world` is what `farflung.worlds.make_vector_world` makes.
+
+    An observation is its position, an action what share of a step it goes along each axis. To come as near as `goal_radius` to
+    the goal pays 1 and ends the episode. Without a goal nothing is paid and only a time limit ends it.
+
+    Args:
+        world: the name of a world in which a point moves, or its recipe.
+        goal: x and y of the goal.
+        goal_radius: by default the size of a step.
+        render_mode: `human` (a window) or `rgb_array`.
+    """
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 15}  # noqa: RUF012
+    state: Position
+
+    def __init__(
+        self,
+        world: str = "point-gap",
+        *,
+        goal: Numbers | None = None,
+        goal_radius: float | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode is not None:
+            check_name("render_mode", render_mode, self.metadata["render_modes"])
+        made = make_vector_world(world)
+        if not isinstance(made, PointMaze):
+            raise ValueError(f"{world} is no world in which a point moves, such as point-gap")
+        if goal_radius is not None:
+            check_positive("goal_radius", goal_radius)
+        self.world = made
+        self.goal = None if goal is None else place_in(made, goal)
+        self.goal_radius = made.step_size if goal_radius is None else float(goal_radius)
+        self.render_mode = render_mode
+        self._low, self._high = np.array(made.low, np.float32), np.array(made.high, np.float32)
+        self._walls, self._starts = wall_table(made.walls), np.array(made.starts)
+        self._background = draw_plane(made.low, made.high, made.walls)
+        self.observation_space = gymnasium.spaces.Box(self._low, self._high)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+        self._window = Window("farflung", self.metadata["render_fps"]) if render_mode == "human" else None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Position, dict[str, Any]]:
+        super().reset(seed=seed)
+        left, right, bottom, top = self.np_random.choice(self._starts)
+        self.state = self.np_random.uniform((left, bottom), (right, top)).astype(np.float32)
+        self._show()
+        return self.state.copy(), {}
+
+    def step(self, action: Numbers) -> tuple[Position, float, bool, bool, dict[str, Any]]:
+        move = np.asarray(action, np.float32)
+        if move.shape != (2,) or not np.isfinite(move).all():
+            raise ValueError(f"an action is two finite numbers, not {action!r}")
+        there = (self.state + np.float32(self.world.step_size) * move.clip(-1, 1)).clip(self._low, self._high)
+        if not is_blocked(self._walls, self.state, there):
+            self.state = there
+        self._show()
+        is_reached = self.goal is not None and bool(np.hypot(*(self.state - self.goal)) <= self.goal_radius)
+        return self.state.copy(), float(is_reached), is_reached, False, {}
+
+    def render(self) -> Picture | None:
+        if self.render_mode is None:
+            warn_of_no_render_mode()
+        self._show()
+        return self._picture() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.close()
+
+    def _picture(self) -> Picture:
+        goal = None if self.goal is None else self.goal.tolist()
+        return draw_points(self._background, self.world.low, self.world.high, self.state.tolist(), goal, self.goal_radius)
+
+    def _show(self) -> None:
+        if self._window is not None:
+            self._window.show(self._picture())
+
+
+def place_in(world: PointMaze, goal: Numbers) -> Position:
+    """A goal's x and y, if it can be one."""
+    try:
+        place = np.asarray(goal, np.float32)
+    except (TypeError, ValueError):
+        place = np.empty(0, np.float32)
+    if place.shape != (2,) or not ((world.low <= place) & (place <= world.high)).all():
+        raise ValueError(f"goal is an x and a y in {world.low} to {world.high}, not {goal!r}")
+    if is_blocked(wall_table(world.walls), place, place):
+        raise ValueError(f"the goal {goal!r} is in a wall")
+    return place

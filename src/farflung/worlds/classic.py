@@ -1,0 +1,147 @@
+"""Gymnasium's MountainCar and Pendulum without their rewards, in JAX."""
+
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from farflung.config.checks import whole_number
+from farflung.worlds.projection import Box, Discrete, Projection, whole_bins, whole_neighbours
+from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.walls import Rectangle
+
+
+class MountainCar(VectorWorld):
+    """A car in a valley that must swing to get out of it: `MountainCarContinuous-v0`, or `MountainCar-v0` with three actions.
+
+    Its goal ends nothing, so that all of the hill can be explored.
+    """
+
+    horizon: int = eqx.field(static=True)
+    projection: Projection
+    recipe: str = eqx.field(static=True)
+    actions: Discrete | Box
+    observation_center: tuple[float, ...] = eqx.field(static=True)
+    observation_scale: tuple[float, ...] = eqx.field(static=True)
+    walls: tuple[Rectangle, ...] = eqx.field(static=True)
+
+    @property
+    def free_area(self) -> float:
+        return _area(self.projection)
+
+    @property
+    def num_reset_uniforms(self) -> int:
+        return 1
+
+    @property
+    def num_step_uniforms(self) -> int:
+        return 0
+
+    def reset(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
+        return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
+
+    def step(
+        self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Int[Array, ""] | Float[Array, "1"]
+    ) -> Float[Array, "2"]:
+        force = 0.001 * (action - 1) if isinstance(self.actions, Discrete) else 0.0015 * action[0].clip(-1, 1)
+        position, velocity = state
+        velocity = (velocity + force - 0.0025 * jnp.cos(3 * position)).clip(-0.07, 0.07)
+        position = (position + velocity).clip(-1.2, 0.6)
+        is_stopped = (position <= -1.2) & (velocity < 0)
+        return jnp.stack([position, jnp.where(is_stopped, 0.0, velocity)])
+
+    def observe(self, state: Float[Array, "2"]) -> Float[Array, "2"]:
+        return state
+
+    def is_over(self, state: Float[Array, "2"]) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)
+
+
+class Pendulum(VectorWorld):
+    """A pendulum to swing up, `Pendulum-v1`: an agent sees the cosine and the sine of its angle, and its angular velocity."""
+
+    horizon: int = eqx.field(static=True)
+    projection: Projection
+    recipe: str = eqx.field(static=True)
+    actions: Box
+    observation_center: tuple[float, ...] = eqx.field(static=True)
+    observation_scale: tuple[float, ...] = eqx.field(static=True)
+    walls: tuple[Rectangle, ...] = eqx.field(static=True)
+
+    @property
+    def free_area(self) -> float:
+        return _area(self.projection)
+
+    @property
+    def num_reset_uniforms(self) -> int:
+        return 2
+
+    @property
+    def num_step_uniforms(self) -> int:
+        return 0
+
+    def reset(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
+        return (2 * noise - 1) * jnp.array([math.pi, 1.0])
+
+    def step(self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Float[Array, "1"]) -> Float[Array, "2"]:
+        angle, velocity = state
+        velocity = (velocity + 0.05 * (15 * jnp.sin(angle) + 3 * action[0].clip(-2, 2))).clip(-8, 8)
+        angle = angle + 0.05 * velocity
+        return jnp.stack([jnp.mod(angle + math.pi, 2 * math.pi) - math.pi, velocity])  # small, so that it stays precise
+
+    def observe(self, state: Float[Array, "2"]) -> Float[Array, "3"]:
+        angle, velocity = state
+        return jnp.stack([jnp.cos(angle), jnp.sin(angle), velocity])
+
+    def is_over(self, state: Float[Array, "2"]) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)
+
+
+def mountain_car(
+    *, is_discrete: bool = False, horizon: int = 400, bins: Sequence[int] = (20, 20), neighbours: int = 4
+) -> MountainCar:
+    """Gymnasium's MountainCar: a force between -1 and 1, or, if `is_discrete`, to push left, not at all or right.
+
+    Distances are measured after position and velocity have been divided by their ranges.
+    """
+    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
+    return MountainCar(
+        horizon=horizon,
+        projection=Projection((0, 1), ("position", "velocity"), (-1.2, -0.07), (0.6, 0.07), bins, (1.8, 0.14), neighbours),
+        recipe=write_recipe(
+            name="mountain-car-discrete" if is_discrete else "mountain-car", horizon=horizon, bins=bins, neighbours=neighbours
+        ),
+        actions=Discrete(3) if is_discrete else Box((-1.0,), (1.0,)),
+        observation_center=(-0.3, 0.0),
+        observation_scale=(0.9, 0.07),
+        walls=(),
+    )
+
+
+def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: int = 4) -> Pendulum:
+    """Gymnasium's Pendulum, of which the angle and the angular velocity are to be covered, divided by their ranges."""
+    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
+    return Pendulum(
+        horizon=horizon,
+        projection=Projection(
+            features=(0, 2),
+            names=("angle (rad)", "angular velocity (rad/s)"),
+            low=(-math.pi, -8.0),
+            high=(math.pi, 8.0),
+            bins=bins,
+            scale=(2 * math.pi, 16.0),
+            neighbours=neighbours,
+            angles=(0,),
+        ),
+        recipe=write_recipe(name="pendulum", horizon=horizon, bins=bins, neighbours=neighbours),
+        actions=Box((-2.0,), (2.0,)),
+        observation_center=(0.0, 0.0, 0.0),
+        observation_scale=(1.0, 1.0, 8.0),
+        walls=(),
+    )
+
+
+def _area(projection: Projection) -> float:
+    return math.prod(high - low for low, high in zip(projection.low, projection.high, strict=True))

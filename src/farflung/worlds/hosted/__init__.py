@@ -1,0 +1,1 @@
+"""Environments that are stepped outside JAX: copies of a Gymnasium environment, in this process or in workers."""

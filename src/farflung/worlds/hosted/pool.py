@@ -1,0 +1,253 @@
+"""Many copies of a simulator that play episodes side by side, and go on when one of them breaks."""
+
+import contextlib
+import multiprocessing
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from jaxtyping import Int
+
+from farflung.worlds.hosted.copies import Copy, CopyError, Make, Observe
+from farflung.worlds.hosted.players import Episodes, Player
+
+_MOST_ATTEMPTS = 3
+_MOST_IDLE_ATTEMPTS = 100
+_SECONDS_TO_DIE = 1.0
+_SECONDS_TO_START = 60.0
+_SEEDS = 2**31 - 1
+
+
+class SimulatorWarning(RuntimeWarning):
+    """A copy of a simulator has failed, and was replaced, or has given what is no number."""
+
+
+class Pool:
+    """Copies of a simulator, in this process or each in a worker of its own.
+
+    Each episode has a seed of its own, so that what is played depends on neither the number of copies nor on who plays what.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Make,
+        observe: Observe | None,
+        *,
+        copies: int,
+        is_parallel: bool,
+        timeout: float,
+        failures: list[str],
+    ) -> None:
+        """Opens the copies.
+
+        Args:
+            is_parallel: whether each has a process of its own.
+            failures: to which the reports of broken copies are added.
+        """
+        self._failures = failures
+        self.num_copies = copies
+        self._name, self._make, self._observe, self._timeout = name, make, observe, timeout
+        self._is_parallel = is_parallel
+        self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind in (None, GeneratorExit):
+            self._vector.close()
+        else:
+            self._kill()
+
+    def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
+        """One episode for each seed.
+
+        Args:
+            agents: who plays an episode; each agent has copies of its own.
+        """
+        num_episodes, horizon = len(seeds), player.horizon
+        # The last row of each is that of copies that have nothing to play, which index -1 finds.
+        states, actions = player.blank(num_episodes + 1)
+        over, nothing = states[0, 0].copy(), actions[0, 0].copy()
+        rewards = np.zeros((num_episodes + 1, horizon), np.float32)
+        is_terminated, broken = np.zeros(num_episodes + 1, bool), np.zeros(num_episodes + 1, np.int32)
+        seeds = np.append(np.asarray(seeds, np.int64), 1)
+        attempts = np.zeros_like(seeds)
+        waiting, owners = self._queues(agents)
+
+        slots = np.full(self.num_copies, -1)  # the episode that each copy plays
+        times = np.zeros(self.num_copies, np.int64)
+        here = np.repeat(states[:1, 0], self.num_copies, axis=0)
+        is_due = np.ones(self.num_copies, bool)  # to be reset before the next step
+        left = num_episodes
+        while left:
+            try:
+                if is_due.any():
+                    for copy in np.flatnonzero(is_due):
+                        queue = waiting[owners[copy]]
+                        slots[copy] = queue.popleft() if queue else -1
+                    found = player.see(self._reset(is_due, seeds[slots]))
+                    here[is_due], times[is_due] = found[is_due], 0
+                    states[slots[is_due], 0] = here[is_due]
+                    is_due[:] = False
+                chosen, told = player.act(here, slots, times)
+                observations, paid, terminated, truncated = self._step(told)
+                before, here = here, player.see(observations)
+            except Exception as error:  # a simulator may raise anything
+                self._restart(error, slots, seeds, attempts)
+                for copy in np.flatnonzero(slots >= 0):
+                    waiting[owners[copy]].appendleft(int(slots[copy]))
+                states[slots], actions[slots], rewards[slots] = over, nothing, 0
+                is_due[:], slots[:] = True, -1
+                continue
+            actions[slots, times], rewards[slots, times] = chosen, paid
+            times += 1
+            states[slots, times] = here
+            is_broken = ~(player.is_sound(before) & player.is_sound(here))
+            if is_broken.any():
+                states[slots[is_broken], times[is_broken]] = over
+                broken[slots[is_broken]] = times[is_broken]
+                self._tell_broken(slots[is_broken], seeds, times[is_broken])
+            is_over = terminated | truncated | (times >= horizon) | is_broken
+            if is_over.any():
+                left -= int(np.count_nonzero(slots[is_over] >= 0))
+                is_terminated[slots[is_over]] = (terminated & ~is_broken)[is_over]
+                slots[is_over], is_due = -1, is_over
+        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1])
+
+    def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
+        """The episodes of each agent, and to which agent each copy belongs; to all of them if the copies are too few."""
+        num_agents = int(agents.max(initial=0)) + 1
+        if self.num_copies < num_agents:
+            return [deque(range(len(agents)))], np.zeros(self.num_copies, np.int64)
+        queues = [deque(np.flatnonzero(agents == agent).tolist()) for agent in range(num_agents)]
+        return queues, np.arange(self.num_copies) % num_agents
+
+    def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
+        copies = [Copy(self._make, self._observe, number) for number in range(self.num_copies)]
+        try:
+            if not self._is_parallel:
+                return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+            # Not by fork: JAX has threads, and a forked process would wait for locks that they held.
+            context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            with _ended_after(max(self._timeout, _SECONDS_TO_START)):
+                return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        except Exception as error:
+            raise ValueError(f"{self._name} cannot be made: {_one_line(error)}") from error
+
+    def _kill(self) -> None:
+        """Ends the workers at once, whatever they are doing."""
+        if isinstance(self._vector, AsyncVectorEnv):
+            for process in self._vector.processes:
+                process.kill()
+            for process in self._vector.processes:
+                process.join()
+            self._vector.closed = True
+        else:
+            with contextlib.suppress(Exception):  # what is broken may not even close
+                self._vector.close()
+
+    def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> Any:
+        options = {} if is_due.all() else {"reset_mask": is_due.copy()}
+        if isinstance(self._vector, AsyncVectorEnv):
+            self._vector.reset_async(seed=seeds.tolist(), options=options or None)
+            with _silent():
+                return self._vector.reset_wait(self._timeout)[0]
+        return self._vector.reset(seed=seeds.tolist(), options=options or None)[0]
+
+    def _step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        if isinstance(self._vector, AsyncVectorEnv):
+            self._vector.step_async(actions)
+            with _silent():
+                return self._vector.step_wait(self._timeout)[:4]
+        return self._vector.step(actions)[:4]
+
+    def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
+        """Reports what broke and opens all copies anew; the episodes that broke get other seeds."""
+        broken = self._broken(error)
+        what = _what(error, self._timeout)
+        if not broken and not isinstance(error, multiprocessing.TimeoutError):
+            raise ValueError(f"{self._name} {what}") from error
+        episodes = np.unique(slots[broken]) if broken else np.array([-1])  # who was late has answered meanwhile
+        attempts[episodes] += 1
+        real = episodes[episodes >= 0]
+        where = f" in an episode with seed {', '.join(map(str, seeds[real]))}" if len(real) else ""
+        if attempts[:-1].max() >= _MOST_ATTEMPTS or attempts[-1] >= _MOST_IDLE_ATTEMPTS:
+            raise ValueError(f"{self._name} {what}{where}, and in {_MOST_ATTEMPTS - 1} before with other seeds") from error
+        again = "it is played again with another seed in a new copy" if len(real) else "all copies are made anew"
+        message = f"{self._name} {what}{where}: {again}"
+        self._failures.append(message)
+        warnings.warn(message, SimulatorWarning, stacklevel=3)
+        seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
+        self._kill()
+        self._vector = self._open()
+
+    def _tell_broken(self, slots: np.ndarray, seeds: np.ndarray, times: np.ndarray) -> None:
+        """Tells of the first state that is not finite, once; who counts them tells how many there are."""
+        told = f"{self._name} gave a state that is not finite"
+        if (slots >= 0).any() and not any(failure.startswith(told) for failure in self._failures):
+            step, seed = times[slots >= 0][0], seeds[slots[slots >= 0][0]]
+            self._failures.append(f"{told} after step {step} of an episode with seed {seed}: such episodes end there")
+            warnings.warn(self._failures[-1], SimulatorWarning, stacklevel=3)
+
+    def _broken(self, error: Exception) -> list[int]:
+        if not isinstance(self._vector, AsyncVectorEnv):
+            return [error.number] if isinstance(error, CopyError) else []
+        pipes, processes = self._vector.parent_pipes, self._vector.processes
+        if raised := [number for number, pipe in enumerate(pipes) if pipe is None]:
+            return raised
+        if isinstance(error, multiprocessing.TimeoutError):
+            return [number for number, pipe in enumerate(pipes) if not pipe.poll()]
+        give_up = time.perf_counter() + _SECONDS_TO_DIE  # a process that has closed its pipe takes a moment to end
+        while not (dead := [number for number, process in enumerate(processes) if not process.is_alive()]):
+            if time.perf_counter() > give_up:
+                break
+            time.sleep(0.01)
+        return dead
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """Ends the processes that are started meanwhile if that fails or takes too long, as whoever waits for them will notice."""
+    before = set(multiprocessing.active_children())
+
+    def end() -> None:
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    except BaseException:
+        end()
+        raise
+    finally:
+        timer.cancel()
+
+
+def _what(error: Exception, timeout: float) -> str:
+    if isinstance(error, multiprocessing.TimeoutError):
+        return f"gave no answer for {timeout:g} seconds"
+    if isinstance(error, EOFError | OSError):
+        return "ended its process"
+    return f"failed ({_one_line(error)})"
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, CopyError) else f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without Gymnasium's own, coloured and long, reports of what is reported in one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,320 @@
+"""Gymnasium environments whose observations are vectors of real numbers, as worlds that are stepped from outside JAX."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Bool, Float
+
+from farflung.config.reading import parse_object
+from farflung.entropy.counts import Entropy
+from farflung.worlds.hosted.copies import FromId, Observed
+from farflung.worlds.hosted.indexing import LARGEST_BOUND, actions_of, parts_of
+from farflung.worlds.hosted.world import HostedWorld, read_stepped
+from farflung.worlds.projection import (
+    Box,
+    Discrete,
+    Projection,
+    read_actions,
+    read_numbers,
+    read_projection,
+    whole_bins,
+    whole_neighbours,
+)
+
+_RANDOM_STEPS = 300
+_MOST_PROJECTED = 3
+_FEW_PROJECTED = 2
+_BINS, _CELLS = 20, 100_000
+_NEIGHBOURS = 4
+
+
+class View(eqx.Module):
+    """What is learnt from in a world of vectors: all that compiled code has to know of it."""
+
+    actions: Discrete | Box
+    observation_center: tuple[float, ...] = eqx.field(static=True)
+    observation_scale: tuple[float, ...] = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    projection: Projection
+
+    @property
+    def entropy(self) -> Entropy:
+        return self.projection.entropy(is_ragged=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostedVectors(HostedWorld):
+    """A world whose states are vectors, stepped on the host; make one with `hosted`, which checks its input.
+
+    An episode lasts `horizon` actions at most and may end earlier: from then on, what is recorded is not a number.
+    """
+
+    projection: Projection
+    actions: Discrete | Box
+    observation_center: tuple[float, ...]
+    observation_scale: tuple[float, ...]
+    observation_space: Any = None
+    action_space: Any = None
+    """None for a world read from disk, as the other."""
+
+    walls = ()
+    positions = None
+    may_end_early = True
+    free_area = math.inf
+
+    @property
+    def view(self) -> View:
+        return View(self.actions, self.observation_center, self.observation_scale, self.horizon, self.projection)
+
+    @property
+    def entropy(self) -> Entropy:
+        return self.view.entropy
+
+    @property
+    def is_free(self) -> Bool[np.ndarray, " cell"]:
+        """Which cells of the grid can be reached: nobody knows."""
+        return np.ones(self.projection.num_cells, bool)
+
+    @property
+    def num_free_cells(self) -> int:
+        return self.projection.num_cells
+
+    @property
+    def num_states(self) -> int:
+        """Where states are vectors, cells are counted instead."""
+        return self.num_free_cells
+
+    @property
+    def num_actions(self) -> int:
+        """The number of choices, or of numbers in a vector."""
+        return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
+
+    @property
+    def observation_size(self) -> int:
+        return len(self.observation_center)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What is to be kept of it: enough to look at results and teams, and to make it again if it has an id."""
+        kept = {
+            "name": self.name,
+            "horizon": self.horizon,
+            "settings": self.settings,
+            "actions": dataclasses.asdict(self.actions),
+            "projection": dataclasses.asdict(self.projection),
+            "observation_center": self.observation_center,
+            "observation_scale": self.observation_scale,
+        }
+        return {"vectors": np.array(json.dumps(kept))}
+
+    @staticmethod
+    def from_arrays(vectors: Any) -> "HostedVectors":
+        """What `to_arrays` has kept; the environment itself is made when it is first played."""
+        kept = parse_object(str(vectors))
+        center = read_numbers("observation_center", kept["observation_center"])
+        scale = read_numbers("observation_scale", kept["observation_scale"], len(center))
+        if min(scale) <= 0:
+            raise ValueError("observation_scale is positive numbers")
+        return HostedVectors(
+            **read_stepped(kept),
+            actions=read_actions(kept["actions"]),
+            projection=read_projection(kept["projection"], len(center)),
+            observation_center=center,
+            observation_scale=scale,
+        )
+
+    def made(self, **changes: Any) -> "HostedVectors":
+        """The world with its environment, where it was read from disk.
+
+        Args:
+            changes: to how it is stepped, such as `workers`.
+        """
+        if self.make is not None:
+            return dataclasses.replace(self, **changes)
+        self.check_settings()
+        make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
+        observe = self.settings["observe"]
+        try:
+            first = make()
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
+            raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
+        with contextlib.closing(first):
+            seen = first if observe is None else Observed(first, observe)
+            found: dict[str, Any] = {"observation_space": seen.observation_space, "action_space": seen.action_space}
+        return dataclasses.replace(self, make=make, observe=observe, **found, **changes)
+
+    def vectors(self, observations: Any) -> Float[np.ndarray, "copy observation"]:
+        """The observations of all copies, as vectors of their own."""
+        with np.errstate(over="ignore"):  # what single precision cannot hold is infinite, and told as such
+            return _numbers(self.observation_space, observations)
+
+    @functools.cached_property
+    def _choices(self) -> np.ndarray:
+        return np.asarray(actions_of(self.action_space))
+
+    def told(self, actions: np.ndarray) -> np.ndarray:
+        """What the simulator takes for actions within their bounds, or for numbers of choices."""
+        if isinstance(self.actions, Discrete):
+            return self._choices[actions]
+        return actions.reshape(-1, *self.action_space.shape).astype(self.action_space.dtype)
+
+
+def vector_world(
+    environment: gymnasium.Env[Any, Any],
+    *,
+    horizon: int,
+    project: Sequence[int] | None,
+    neighbours: int | None,
+    bins: Sequence[int] | None,
+    low: Sequence[float | int] | None,
+    high: Sequence[float | int] | None,
+    **about: Any,
+) -> HostedVectors:
+    """The world of vectors that an environment shows.
+
+    What has no bounds is measured with random actions, which are always the same: where numbers lie, and how far apart.
+    """
+    space = environment.observation_space
+    first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
+    names = _names(environment)
+    is_bounded = np.maximum(abs(first), abs(last)) < LARGEST_BOUND
+    first, last = np.where(is_bounded, first, 0.0), np.where(is_bounded, last, 0.0)
+    center, spread = (first + last) / 2, (last - first) / 2
+    if not is_bounded.all():
+        wandered = _wander(environment, horizon)
+        center = np.where(is_bounded, center, wandered.mean(axis=0))
+        spread = np.where(is_bounded, spread, wandered.std(axis=0))
+        reach = np.maximum(np.ptp(wandered, axis=0), 1e-6)
+        first = np.where(is_bounded, first, wandered.min(axis=0) - reach)
+        last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
+    features = _features(project, len(names))
+    num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
+    begin = _rounded(first[list(features)]) if low is None else _each("low", low, len(features))
+    end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
+    for name, below, above in zip(features, begin, end, strict=True):
+        if not -math.inf < below < above < math.inf:
+            raise ValueError(f"the grid needs low below high, and for {names[name]} it is {below:g} to {above:g}")
+    return HostedVectors(
+        horizon=horizon,
+        projection=Projection(
+            features=features,
+            names=tuple(names[feature] for feature in features),
+            low=begin,
+            high=end,
+            bins=whole_bins((num_bins,) if bins is None else bins, len(features)),
+            scale=_rounded(np.subtract(end, begin)),
+            neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
+        ),
+        actions=_actions(environment.action_space),
+        observation_center=_rounded(center),
+        observation_scale=_rounded(np.where(spread > 0, spread, 1.0)),
+        observation_space=space,
+        action_space=environment.action_space,
+        **about,
+    )
+
+
+def _features(project: Sequence[int] | None, size: int) -> tuple[int, ...]:
+    if project is None:
+        return tuple(range(size if size <= _MOST_PROJECTED else _FEW_PROJECTED))
+    for number in project:
+        if not (isinstance(number, int) and 0 <= number < size):
+            raise ValueError(f"project has numbers from 0 to {size - 1}, as an observation has {size}: not {number}")
+    if not project or len(set(project)) < len(project):
+        raise ValueError(f"project has one or more different numbers, not {list(project)}")
+    return tuple(project)
+
+
+def _actions(space: spaces.Space[Any]) -> Discrete | Box:
+    if not isinstance(space, spaces.Box):
+        return Discrete(len(actions_of(space)))
+    if not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(f"its actions are {space}: vectors of real numbers, or finitely many, can be learnt")
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    if not (low < high).all():
+        raise ValueError(f"its actions are {space}: each number needs a range, low below high")
+    return Box(tuple(map(float, low)), tuple(map(float, high)))
+
+
+def _each(name: str, values: Sequence[float | int], number: int) -> tuple[float, ...]:
+    if len(values) not in (1, number):
+        raise ValueError(f"{name} needs one number, or one for each of the {number} that are projected on: not {len(values)}")
+    return tuple(float(value) for value in (list(values) * number if len(values) == 1 else values))
+
+
+def _rounded(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(f"{value:.4g}") for value in values)
+
+
+def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observation"]:
+    """All numbers of an observation, or of those of all copies, in one vector each, which is nobody else's."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        numbers = np.array(observations, np.float32)
+        return numbers.reshape(*numbers.shape[: numbers.ndim - len(space.shape)], -1)
+    keys: Any = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
+    return np.concatenate([_numbers(space.spaces[key], observations[key]) for key in keys], axis=-1)
+
+
+def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of all numbers that an observation has."""
+    if isinstance(space, spaces.Box):
+        yield space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
+    elif isinstance(space, spaces.Discrete):
+        yield np.array([float(space.start)]), np.array([float(space.start + space.n - 1)])
+    elif isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        yield np.zeros(size), np.ones(size)
+    elif isinstance(space, spaces.MultiDiscrete):
+        start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)), float).reshape(-1)
+        yield start, start + space.nvec.reshape(-1) - 1
+    elif isinstance(space, spaces.Dict | spaces.Tuple):
+        for part in parts_of(space):
+            yield from _bounds(part)
+    else:
+        raise ValueError(f"observations of the space {type(space).__name__} are no vectors: choose what to observe instead")
+
+
+def _names(environment: gymnasium.Env[Any, Any]) -> list[str]:
+    """What the numbers of an observation are called: MuJoCo's environments, and those with dictionaries, say more than that."""
+    space = environment.observation_space
+    sizes = {"observation": sum(len(low) for low, _ in _bounds(space))}
+    skipped = 0
+    if isinstance(space, spaces.Dict):
+        sizes = {key: sum(len(low) for low, _ in _bounds(part)) for key, part in space.spaces.items()}
+    elif not isinstance(environment, Observed):
+        structure = dict(getattr(environment.unwrapped, "observation_structure", {}))
+        skipped = structure.pop("skipped_qpos", 0)
+        if sum(structure.values()) == sizes["observation"]:
+            sizes = structure
+    first = {"qpos": skipped}
+    return [f"{key} {first.get(key, 0) + number}" for key, size in sizes.items() for number in range(size)]
+
+
+def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndarray, "state observation"]:
+    """What is seen while acting at random."""
+    space, seen, steps_left = environment.observation_space, [], 0
+    environment.action_space.seed(0)
+    try:
+        for number in range(_RANDOM_STEPS):
+            if steps_left == 0:
+                observation, _ = environment.reset(seed=number)
+                steps_left = horizon
+            else:
+                observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
+                steps_left = 0 if terminated or truncated else steps_left - 1
+            seen.append(_numbers(space, observation).astype(float))
+    except Exception as error:  # a simulator may raise anything
+        raise ValueError(f"it failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})") from error
+    finite = [numbers for numbers in seen if np.isfinite(numbers).all()]
+    if not finite:
+        raise ValueError("with random actions it gives no state that is finite")
+    return np.stack(finite)

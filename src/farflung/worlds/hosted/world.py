@@ -1,0 +1,78 @@
+"""What worlds have in common whose copies are stepped on the host."""
+
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from typing import Any
+
+from farflung.config.checks import check_text, whole_number
+from farflung.worlds.hosted.copies import Make, Observe
+from farflung.worlds.hosted.pool import Pool
+
+COPIES = 64
+_SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostedWorld:
+    """A world whose copies are stepped one call at a time, in this process or in workers."""
+
+    name: str
+    make: Make | None
+    """What makes a copy; None for a world read from disk that nobody there can make."""
+    horizon: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What it takes to make the same world again, for who saves it."""
+    observe: Observe | None = None
+    copies: int = COPIES
+    workers: int = 0
+    timeout: float = 60.0
+    failures: list[str] = field(default_factory=list)
+    """What its copies have reported so far."""
+
+    def check_settings(self) -> None:
+        """Raises ValueError if it was read from disk and nobody there can make it, or only by running what lies around."""
+        if not self.settings:
+            raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
+        module = self.settings["environment"].rpartition(":")[0].partition(".")[0]
+        installed = [place for place in sys.path if place]
+        if module and module not in sys.modules and PathFinder.find_spec(module, installed) is None:
+            raise ValueError(
+                f"{self.name} needs the module {module}, which is not installed: import it first, or, if it lies in this "
+                "directory and you trust it, set PYTHONPATH=."
+            )
+
+    def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
+        """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
+        workers = min(self.workers, num_episodes)
+        return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
+
+    def open(self, num_agents: int, num_episodes: int) -> Pool:
+        """The copies for so many agents, which play so many episodes at a time."""
+        assert self.make is not None, "a world from disk is made first"
+        return Pool(
+            self.name,
+            self.make,
+            self.observe,
+            copies=self.num_copies(num_agents, num_episodes),
+            is_parallel=self.workers > 0,
+            timeout=self.timeout,
+            failures=self.failures,
+        )
+
+    def num_copies(self, num_agents: int, num_episodes: int) -> int:
+        """Equally many for each agent, and no more than there are episodes."""
+        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def read_stepped(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a file says of a world that is stepped on the host, whatever its states are."""
+    name, settings = kept.pop("name"), kept.pop("settings")
+    check_text("the name of a world", name)
+    if not isinstance(settings, dict) or not settings.keys() <= _SETTINGS:
+        raise ValueError(f"what it takes to make {name} is not as farflung writes it")
+    if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
+        raise ValueError(f"what it takes to make {name} lacks the environment or its options")
+    # JSON has no tuples.
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    return {"name": name, "settings": settings, "horizon": whole_number("horizon", kept.pop("horizon")), "make": None}

@@ -1,0 +1,159 @@
+"""What is made of states that are vectors: the features that an entropy is about, a grid over them; and what actions are."""
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from farflung.config.checks import MOST, check_text, whole_number
+from farflung.entropy.counts import Entropy, ragged_plug_in
+from farflung.entropy.nearest import particles
+
+MOST_CELLS = 10_000_000
+_MOST_FEATURES = 1_000_000
+
+
+class Discrete(eqx.Module):
+    """Actions that are one of `num`."""
+
+    num: int = eqx.field(static=True)
+
+
+class Box(eqx.Module):
+    """Actions that are vectors, each number between its bounds, which may be infinite."""
+
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        return len(self.low)
+
+
+class Projection(eqx.Module):
+    """Which numbers of an observation the entropy is about, and the grid on which the coverage of their range is counted.
+
+    An angle comes round, and no jump from one end of its range to the other must part states that are near: so an agent sees
+    its cosine and its sine, and distances are measured between these, while the grid and the pictures have the angle itself.
+    """
+
+    features: tuple[int, ...] = eqx.field(static=True)
+    """Where in an observation they stand, an angle with its cosine; its sine comes next."""
+    names: tuple[str, ...] = eqx.field(static=True)
+    """What they are called, with their units."""
+    low: tuple[float, ...] = eqx.field(static=True)
+    """Where the grid begins; what lies outside of it counts for the cell at its edge."""
+    high: tuple[float, ...] = eqx.field(static=True)
+    bins: tuple[int, ...] = eqx.field(static=True)
+    scale: tuple[float, ...] = eqx.field(static=True)
+    """A typical difference in each feature, by which differences are divided before distances are measured."""
+    neighbours: int = eqx.field(static=True, default=4)
+    """The entropy comes from the distance to that neighbour of each state; with 0, from counts over the grid."""
+    angles: tuple[int, ...] = eqx.field(static=True, default=())
+    """Which of the features are angles, between $-\\pi$ and $\\pi$."""
+
+    @property
+    def num_cells(self) -> int:
+        return math.prod(self.bins)
+
+    def entropy(self, *, is_ragged: bool = False) -> Entropy:
+        """An estimate from observations, of which those that are not finite, after an episode's end, don't count.
+
+        Args:
+            is_ragged: whether episodes may end early.
+        """
+        if self.neighbours == 0:
+            counts = ragged_plug_in(self.num_cells)
+            return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
+        nearest = particles(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
+        return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
+
+    def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
+        """The features of each state, angles as such."""
+        features = states[..., np.array(self.features)]
+        for angle in self.angles:
+            cosine, sine = features[..., angle], states[..., self.features[angle] + 1]
+            features = features.at[..., angle].set(jnp.arctan2(sine, cosine))
+        return features
+
+    def cells(self, states: Float[Array, "*axes observation"]) -> Int[Array, "*axes"]:
+        """The cell of the grid that each state lies in, numbered row by row; after an episode's end `num_cells`."""
+        is_real = jnp.all(jnp.isfinite(states), axis=-1)
+        features = jnp.where(is_real[..., None], self.project(states), 0.0)
+        cells = jnp.zeros(is_real.shape, jnp.int32)
+        for feature, (low, high, num) in enumerate(zip(self.low, self.high, self.bins, strict=True)):
+            place = jnp.floor((features[..., feature] - low) / (high - low) * num)
+            cells = cells * num + jnp.clip(place, 0, num - 1).astype(jnp.int32)
+        return jnp.where(is_real, cells, self.num_cells)
+
+
+def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float, ...]:
+    """Numbers from a file, if that is what they are, and as many."""
+    numbers = tuple(values) if isinstance(values, list | tuple) else ()
+    is_fine = all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in numbers)
+    if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
+        raise ValueError(f"{name} is a list of {size or 'one or more'} finite numbers, not {str(values)[:80]}")
+    return tuple(map(float, numbers))
+
+
+def read_projection(kept: Any, observation_size: int) -> Projection:
+    """The projection whose fields were kept in a file, checked as those who make one would."""
+    values = dict(kept)
+    names, features = tuple(values.pop("names")), tuple(values.pop("features"))
+    for name in names:
+        check_text("the name of a feature", name)
+    if not features or not all(isinstance(each, int) and 0 <= each < observation_size for each in features):
+        raise ValueError(f"features are numbers from 0 to {observation_size - 1}, not {str(features)[:80]}")
+    low, high, scale = (read_numbers(name, values.pop(name), len(features)) for name in ("low", "high", "scale"))
+    if len(names) != len(features) or not all(map(operator.lt, low, high)) or min(scale) <= 0:
+        raise ValueError("the features of a projection need a name, low below high and a positive scale each")
+    angles = tuple(values.pop("angles", ()))
+    if not all(isinstance(each, int) and 0 <= each < len(features) for each in angles):
+        raise ValueError(f"angles are some of the {len(features)} features, not {str(angles)[:80]}")
+    if any(features[angle] + 1 >= observation_size for angle in angles):
+        raise ValueError("the sine of an angle lies beyond the observation")
+    bins, neighbours = whole_bins(values.pop("bins"), len(features)), whole_neighbours(values.pop("neighbours"))
+    if values:
+        raise ValueError(f"a projection has no {', '.join(map(repr, values))}")
+    return Projection(features, names, low, high, bins, scale, neighbours, angles)
+
+
+def read_actions(kept: Any) -> Discrete | Box:
+    """What actions are, from a file."""
+    if set(kept) == {"num"}:
+        return Discrete(whole_number("the number of actions", kept["num"], _MOST_FEATURES))
+    if set(kept) != {"low", "high"}:
+        raise ValueError("actions have either a number or bounds")
+    low = read_numbers("low", kept["low"])
+    high = read_numbers("high", kept["high"], len(low))
+    if not all(map(operator.lt, low, high)):
+        raise ValueError("the bounds of actions need low below high")
+    return Box(low, high)
+
+
+def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:
+    """How many cells the grid has along each feature, if that is what was given: one number for all, or one for each."""
+    numbers = () if isinstance(bins, str) or not isinstance(bins, Iterable) else tuple(bins)
+    numbers = numbers * num_features if len(numbers) == 1 else numbers
+    if len(numbers) != num_features:
+        raise ValueError(f"bins has a whole number for each of the {num_features} features, not {bins!r}")
+    numbers = tuple(whole_number("each number of bins", num) for num in numbers)
+    if math.prod(numbers) > MOST_CELLS:
+        raise ValueError(f"bins must make at most {MOST_CELLS:,} cells, not {math.prod(numbers):,}")
+    return numbers
+
+
+def whole_neighbours(neighbours: Any) -> int:
+    """Which neighbour's distance the entropy comes from, or 0, if that is what was given."""
+    try:
+        number = operator.index(neighbours)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= MOST or isinstance(neighbours, bool):
+        raise ValueError(f"neighbours must be a whole number from 0 on, not {neighbours!r}")
+    return number

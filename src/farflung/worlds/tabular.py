@@ -1,0 +1,267 @@
+"""Worlds with finitely many states and actions, as lists of successors."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
+
+from farflung.config.checks import whole_number
+from farflung.entropy.counts import Entropy, plug_in
+from farflung.numerics.arrays import flat, inverse_cdf, lookup
+from farflung.worlds.world import Environment
+
+_TOLERANCE = 1e-6
+
+
+class TabularMDP(Environment):
+    """A finite Markov decision process: for each state and action the possible successors and their probabilities.
+
+    Make one with `tabular_mdp`, `gridworld` or `from_gymnasium`, which check their input. Its states are those that can be
+    reached from a start state in any number of steps.
+    """
+
+    successors: Int[Array, "state action successor"]
+    cumulative_probability: Float[Array, "state action successor"]
+    rewards: Float[Array, "state action successor"]
+    """What a step pays on average: of no concern to exploration, kept for who relabels or evaluates."""
+    start_states: Int[Array, " start"]
+    start_cumulative_probability: Float[Array, " start"]
+    labels: Int[Array, " state"]
+    """Each state's index in the world as its author numbers it, unreachable states included."""
+    positions: Int[Array, "state 2"] | None
+    """Row and column of each state where the world is a map."""
+    horizon: int = eqx.field(static=True)
+
+    @property
+    def num_states(self) -> int:
+        return self.successors.shape[-3]
+
+    @property
+    def num_actions(self) -> int:
+        return self.successors.shape[-2]
+
+    @property
+    def num_successors(self) -> int:
+        return self.successors.shape[-1]
+
+    @property
+    def entropy(self) -> Entropy:
+        return plug_in(self.num_states)
+
+    @property
+    def is_deterministic(self) -> bool:
+        return self.num_successors == 1 and self.start_states.shape[-1] == 1
+
+    @property
+    def num_reset_uniforms(self) -> int:
+        return int(self.start_states.shape[-1] > 1)
+
+    @property
+    def num_step_uniforms(self) -> int:
+        return int(self.num_successors > 1)
+
+    @property
+    def probabilities(self) -> Float[Array, "state action successor"]:
+        return jnp.diff(self.cumulative_probability, axis=-1, prepend=0.0)
+
+    @property
+    def start_distribution(self) -> Float[Array, " state"]:
+        probabilities = jnp.diff(self.start_cumulative_probability, prepend=0.0)
+        return jnp.zeros(self.num_states).at[self.start_states].add(probabilities)
+
+    def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Int[Array, ""]:
+        if self.num_reset_uniforms == 0:
+            return self.start_states[0]
+        start = inverse_cdf(self.start_cumulative_probability, jnp.int32(0), self.start_states.shape[0], noise[0])
+        return lookup(self.start_states, start)
+
+    def step(
+        self, noise: Float[Array, " {self.num_step_uniforms}"], state: Int[Array, ""], action: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        row = state * self.num_actions + action
+        if self.num_step_uniforms == 0:
+            return lookup(flat(self.successors), row)
+        outcome = inverse_cdf(flat(self.cumulative_probability), row, self.num_successors, noise[0])
+        return lookup(flat(self.successors), row * self.num_successors + outcome)
+
+    def widened(self, num_successors: int) -> "TabularMDP":
+        """The same world with longer lists of successors, where worlds of one shape are to share a compiled program."""
+        missing = num_successors - self.num_successors
+
+        def widen(table: Array) -> Array:
+            return jnp.pad(table, ((0, 0), (0, 0), (0, missing)), mode="edge")  # 1 already: such a successor is never picked
+
+        tables = (self.successors, self.cumulative_probability, self.rewards)
+        where = lambda world: (world.successors, world.cumulative_probability, world.rewards)  # noqa: E731
+        return eqx.tree_at(where, self, tuple(widen(table) for table in tables)) if missing else self
+
+    @eqx.filter_jit
+    def state_distributions(
+        self, action_probabilities: Float[Array, "*time state action"]
+    ) -> Float[Array, "{self.horizon}+1 state"]:
+        """The exact distribution of the state at each of the times 0 to `horizon` under one policy, by propagation."""
+
+        def step(distribution: Float[Array, " state"], policy: Float[Array, "state action"]) -> tuple[Array, Array]:
+            arrived = self._propagate(distribution, policy)
+            return arrived, arrived
+
+        start = self.start_distribution
+        _, later = jax.lax.scan(step, start, self._by_time(action_probabilities))
+        return jnp.concatenate([start[None], later])
+
+    @eqx.filter_jit
+    def occupancy(self, action_probabilities: Float[Array, "*time state action"]) -> Float[Array, " state"]:
+        r"""The exact distribution of the state under one policy, on average over all times: the paper's $d_\pi$.
+
+        For a team, vmap over its policies; their mean is the mixture $d_{\pi_p}$.
+        """
+
+        def step(carry: tuple[Array, Array], policy: Float[Array, "state action"]) -> tuple[tuple[Array, Array], None]:
+            total, distribution = carry
+            arrived = self._propagate(distribution, policy)
+            return (total + arrived, arrived), None
+
+        start = self.start_distribution
+        (total, _), _ = jax.lax.scan(step, (start, start), self._by_time(action_probabilities))
+        return total / (self.horizon + 1)
+
+    def _propagate(self, distribution: Float[Array, " state"], policy: Float[Array, "state action"]) -> Float[Array, " state"]:
+        flow = (distribution[:, None] * policy)[..., None] * self.probabilities
+        return jnp.zeros_like(distribution).at[self.successors].add(flow)
+
+    def _by_time(self, action_probabilities: Float[Array, "*time state action"]) -> Float[Array, "time state action"]:
+        return jnp.broadcast_to(action_probabilities, (self.horizon, self.num_states, self.num_actions))
+
+
+def tabular_mdp(
+    successors: ArrayLike,
+    probabilities: ArrayLike,
+    start_distribution: ArrayLike,
+    horizon: int | None = None,
+    rewards: ArrayLike | None = None,
+    positions: ArrayLike | None = None,
+) -> TabularMDP:
+    """A `TabularMDP` from successor lists, in which a successor may occur several times or with probability zero.
+
+    >>> chain = tabular_mdp(successors=[[[0, 1]], [[1, 1]]], probabilities=[[[0.5, 0.5]], [[1, 0]]], start_distribution=[1, 0])
+    >>> chain.num_states, chain.num_actions, chain.horizon
+    (2, 1, 1)
+
+    Args:
+        successors: whole numbers [state, action, successor].
+        probabilities: of the same shape.
+        start_distribution: [state].
+        horizon: actions in an episode; by default as many as the state that is farthest from the start needs.
+        rewards: of the shape of `successors`.
+        positions: row and column of each state, where they lie on a map.
+    """
+    successors = np.asarray(successors)
+    probabilities = np.asarray(probabilities, np.float64)
+    start_distribution = np.asarray(start_distribution, np.float64)
+    rewards = np.zeros_like(probabilities) if rewards is None else np.asarray(rewards, np.float64)
+    _check(successors, probabilities, start_distribution, rewards)
+    successors, probabilities, rewards = _merge(successors.astype(np.int32), probabilities, rewards)
+
+    labels, distances = reachable_states(successors, probabilities, start_distribution)
+    if len(labels) == 1:
+        raise ValueError("there is nothing to explore: no other state can be reached from the start")
+    horizon = max(1, int(distances.max())) if horizon is None else whole_number("horizon", horizon)
+
+    new_index = np.zeros(len(start_distribution), np.int32)
+    new_index[labels] = np.arange(len(labels), dtype=np.int32)
+    starts = np.flatnonzero(start_distribution).astype(np.int32)
+    return TabularMDP(
+        successors=jnp.asarray(new_index[successors[labels]]),
+        cumulative_probability=jnp.asarray(_cumulative(probabilities[labels])),
+        rewards=jnp.asarray(rewards[labels], jnp.float32),
+        start_states=jnp.asarray(new_index[starts]),
+        start_cumulative_probability=jnp.asarray(_cumulative(start_distribution[starts])),
+        labels=jnp.asarray(labels),
+        positions=None if positions is None else jnp.asarray(np.asarray(positions, np.int32)[labels]),
+        horizon=horizon,
+    )
+
+
+def from_kernel(kernel: ArrayLike, start_distribution: ArrayLike, horizon: int | None = None) -> TabularMDP:
+    r"""A `TabularMDP` from a dense transition kernel $P(s' \mid s, a)$, an array [state, action, next state]."""
+    kernel = np.asarray(kernel, np.float64)
+    if kernel.ndim != 3 or kernel.shape[0] != kernel.shape[2]:
+        raise ValueError(f"a kernel has the shape (states, actions, states), not {kernel.shape}")
+    width = max(1, int(np.max(np.count_nonzero(kernel, axis=-1))))
+    successors = np.argsort(kernel == 0, axis=-1, kind="stable")[..., :width]
+    return tabular_mdp(successors, np.take_along_axis(kernel, successors, axis=-1), start_distribution, horizon)
+
+
+def _check(successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray, rewards: np.ndarray) -> None:
+    if successors.ndim != 3 or successors.shape != probabilities.shape or successors.shape != rewards.shape:
+        shapes = f"{successors.shape}, {probabilities.shape} and {rewards.shape}"
+        raise ValueError(f"successors, probabilities and rewards need one shape (states, actions, successors), not {shapes}")
+    num_states = successors.shape[0]
+    if 0 in successors.shape:
+        raise ValueError(f"a world needs states, actions and successors, not the shape {successors.shape}")
+    if start_distribution.shape != (num_states,):
+        raise ValueError(f"the start distribution has the shape {start_distribution.shape}, not ({num_states},)")
+    if not np.issubdtype(successors.dtype, np.integer) or successors.min() < 0 or successors.max() >= num_states:
+        raise ValueError(f"each successor must be a whole number from 0 to {num_states - 1}")
+    if not np.all(np.isfinite(rewards)):
+        raise ValueError("a reward is not a finite number")
+    for name, rows in (("the start distribution", start_distribution), ("the transition probabilities", probabilities)):
+        if not np.all(np.isfinite(rows)) or rows.min() < 0:
+            raise ValueError(f"{name} must be finite and not negative")
+        sums = rows.sum(axis=-1)
+        worst = np.unravel_index(np.argmax(np.abs(sums - 1)), sums.shape)
+        if abs(sums[worst] - 1) > _TOLERANCE:
+            where = f" of state {worst[0]}, action {worst[1]}" if worst else ""
+            raise ValueError(f"{name}{where} must sum to 1, not {sums[worst]:.6g}")
+
+
+def _merge(successors: np.ndarray, probabilities: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Leaves each successor of a state and action once, and no column that no row needs."""
+    most_likely = np.take_along_axis(successors, probabilities.argmax(axis=-1)[..., None], axis=-1)
+    successors = np.where(probabilities > 0, successors, most_likely)
+    order = np.argsort(successors, axis=-1, kind="stable")
+    successors, probabilities, rewards = (np.take_along_axis(x, order, axis=-1) for x in (successors, probabilities, rewards))
+    column = np.cumsum(np.diff(successors, axis=-1, prepend=successors[..., :1]) > 0, axis=-1)
+    rows = (*np.indices(successors.shape, sparse=True)[:2], column)
+    shape = (*successors.shape[:2], column.max() + 1)
+    merged = np.repeat(successors[..., -1:], shape[2], axis=-1)
+    merged[rows] = successors
+    probability, payment = np.zeros(shape), np.zeros(shape)
+    np.add.at(probability, rows, probabilities)
+    np.add.at(payment, rows, probabilities * rewards)
+    return merged, probability, np.divide(payment, probability, out=np.zeros(shape), where=probability > 0)
+
+
+def reachable_states(
+    successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray
+) -> tuple[Int[np.ndarray, " reachable"], Int[np.ndarray, " reachable"]]:
+    """The states that can be reached, in order, and how many steps each of them is from the start."""
+    num_states, num_edges = len(start_distribution), successors[0].size
+    starts = np.flatnonzero(start_distribution)
+    tails = np.concatenate([np.repeat(np.arange(num_states), num_edges), np.full(len(starts), num_states)])
+    heads = np.concatenate([successors.reshape(-1), starts])
+    possible = np.concatenate([probabilities.reshape(-1) > 0, np.ones(len(starts), bool)])
+    graph = csr_array((possible[possible], (tails[possible], heads[possible])), shape=(num_states + 1, num_states + 1))
+    order, parents = breadth_first_order(graph, num_states)
+    # Pointer doubling: each round, every state's ancestor is replaced by that ancestor's own, and the steps add up.
+    position = np.zeros(num_states + 1, np.int64)
+    position[order] = np.arange(len(order))
+    ancestor = np.concatenate([[0], position[parents[order[1:]]]])
+    depth = (np.arange(len(order)) > 0).astype(np.int64)
+    while ancestor.any():
+        depth += depth[ancestor]
+        ancestor = ancestor[ancestor]
+    by_state = np.argsort(order[1:])
+    return order[1:][by_state].astype(np.int32), depth[1:][by_state] - 1
+
+
+def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
+    cumulative = np.cumsum(probabilities, axis=-1)
+    # From the last possible outcome on it is exactly 1, so that no uniform number below 1 picks an impossible one.
+    possible = probabilities > 0
+    num_left: np.ndarray = np.flip(np.cumsum(np.flip(possible, axis=-1), axis=-1), axis=-1) - possible
+    return np.where(num_left > 0, np.minimum(cumulative, 1), 1).astype(np.float32)

@@ -1,0 +1,91 @@
+import dataclasses
+from concurrent.futures import Executor, Future
+
+import numpy as np
+import pytest
+
+from farflung import Explore, make_tabular_world
+from farflung.studies.suite import compiling_threads, train_all
+from farflung.studies.trials import begin, finish
+
+WORLDS = {name: make_tabular_world(name) for name in ("room-det", "room-stoc", "maze-stoc")}
+SEEDS = (0, 42)
+
+
+def part(world, **settings):
+    return Explore(world, agents=2, preset="paper", batch_size=4, updates=8, log_every=2, seeds=SEEDS, **settings)
+
+
+GROUPS = [{name: part(name), f"{name}-slow": part(name, learning_rate=0.01)} for name in WORLDS]
+
+
+class Recorder(Executor):
+    """Remembers what it is given to do, and does nothing."""
+
+    def __init__(self):
+        self.worlds = []
+
+    def submit(self, _function, configs):
+        self.worlds.append([config.world for config in configs])
+        return Future()
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    monkeypatch.setattr("farflung.studies.suite.runs_on_cpu", lambda: False)
+
+
+def compiled_for(groups, out):
+    recorder = Recorder()
+    train_all(groups, WORLDS, out, recorder, print, print)
+    return recorder.worlds
+
+
+def test_only_what_a_killed_process_has_left_is_removed(tmp_path):
+    for name in (".room-det-abc", ".git", ".room-det"):
+        (tmp_path / "out" / name / "inside").mkdir(parents=True)
+    (tmp_path / "out" / ".room-det-notes").write_text("mine")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "out" / ".room-det-link").symlink_to(tmp_path / "others")
+    compiled_for(GROUPS, tmp_path / "out")
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {".git", ".room-det", ".room-det-notes", ".room-det-link"}
+    (tmp_path / "others" / ".room-det-abc").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(tmp_path / "others")
+    with pytest.raises(ValueError, match="runs/room-det leads out of its directory"):
+        compiled_for([{"runs/room-det": part("room-det")}], tmp_path / "out")
+    assert (tmp_path / "others" / ".room-det-abc").exists()
+
+
+def test_on_a_cpu_each_world_has_a_program_of_its_own(tmp_path):
+    assert compiled_for(GROUPS, tmp_path) == [[name] * 2 for name in WORLDS]
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_on_a_gpu_a_map_with_and_without_slip_train_side_by_side(tmp_path):
+    assert compiled_for(GROUPS, tmp_path) == [["room-det"] * 2 + ["room-stoc"] * 2, ["maze-stoc"] * 2]
+
+
+@pytest.mark.parametrize("changes", [{"updates": 9}, {"seeds": (0, 1)}, {"log_every": 3}, {"optimizer": "adam"}])
+@pytest.mark.usefixtures("on_gpu")
+def test_what_differs_in_more_than_numbers_trains_apart(tmp_path, changes):
+    other = dataclasses.replace(part("room-stoc"), **changes)
+    assert compiled_for([GROUPS[0], {"other": other}], tmp_path) == [["room-det"] * 2, ["room-stoc"]]
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_worlds_side_by_side_train_as_they_would_alone(tmp_path):
+    told = []
+    with compiling_threads() as pool:
+        found = dict(train_all(GROUPS[:2], WORLDS, tmp_path, pool, told.append, pytest.fail))
+    assert {status.what for status in told} == {"room-det and room-stoc, 2 agents"}
+    assert told[-1].steps == told[-1].num_steps == 4 * 8 * 4 * 2 * 8 * len(SEEDS)
+    for name in ("room-det", "room-stoc-slow"):
+        config = (GROUPS[0] | GROUPS[1])[name]
+        world = WORLDS[config.world]
+        (alone,) = finish(begin([config], [world], WORLDS["room-stoc"].num_successors))
+        np.testing.assert_array_equal(found[name].team.logits, alone.team.logits)
+        np.testing.assert_equal(found[name].metrics.columns, alone.metrics.columns)
+        assert found[name].config == config
+        assert found[name].world is world
+        assert (tmp_path / name / "policies.npz").is_file()

@@ -1,0 +1,140 @@
+import dataclasses
+import math
+import sys
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from farflung.worlds.projection import Projection
+from farflung.worlds.robots import RobotState, ant, robot
+
+# Compiles within seconds, where the ant takes half a minute.
+HOPPER = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <geom type="plane" size="9 9 1"/>
+    <body pos="0 0 0.3">
+      <joint type="slide" axis="1 0 0"/>
+      <joint type="slide" axis="0 0 1"/>
+      <geom type="sphere" size="0.1" mass="1" conaffinity="0"/>
+      <body>
+        <joint name="knee" type="hinge" axis="0 1 0" range="-60 30" limited="true" damping="1" armature="0.1"/>
+        <geom type="capsule" fromto="0 0 0 0.2 0 -0.1" size="0.03" mass="0.2" contype="0" conaffinity="0"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="knee" gear="5" ctrllimited="true" ctrlrange="-1 1"/></actuator>
+</mujoco>
+"""
+PROJECTION = Projection((0, 1), ("x (m)", "z (m)"), (-2.0, -1.0), (2.0, 3.0), (4, 4), (1.0, 1.0))
+
+
+@pytest.fixture(scope="module")
+def hopper_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("robots") / "hopper.xml"
+    path.write_text(HOPPER)
+    return path
+
+
+@pytest.fixture(scope="module")
+def hopper(hopper_file):
+    return robot(hopper_file, PROJECTION, horizon=10, num_substeps=5)
+
+
+@pytest.fixture(scope="module")
+def the_ant():
+    return ant()
+
+
+def test_a_robot_moves_as_in_mujocos_own_engine(hopper, hopper_file):
+    actions = np.random.default_rng(0).uniform(-2, 2, (10, 1)).astype(np.float32)
+    start = hopper.reset(jnp.full(6, 0.5))
+    states = jax.jit(
+        lambda actions: jax.lax.scan(lambda state, action: (hopper.step(jnp.zeros(0), state, action),) * 2, start, actions)[1]
+    )(actions)
+
+    model = mujoco.MjModel.from_xml_path(str(hopper_file))
+    data, heights, num_contacts = mujoco.MjData(model), [], 0
+    for time, action in enumerate(actions):
+        data.ctrl[:] = action
+        mujoco.mj_step(model, data, nstep=5)
+        heights.append(data.qpos[1])
+        num_contacts += data.ncon
+        np.testing.assert_allclose(states.positions[time], data.qpos, atol=1e-5)
+        np.testing.assert_allclose(states.velocities[time], data.qvel, atol=1e-4)
+    assert num_contacts > 0
+    assert np.ptp(heights) > 0.1  # it falls, then stands
+
+
+def test_a_robot_is_seen_in_the_ranges_of_its_grid_and_joints(hopper):
+    assert hopper.actions.low == (-1,)
+    np.testing.assert_allclose(hopper.observation_center, (0, 1, math.radians(-15), 0, 0, 0))
+    np.testing.assert_allclose(hopper.observation_scale, (2, 2, math.radians(45), 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("heights", "middle", "half"), [((0.2, math.inf), 1.2, 1), ((-math.inf, 3.0), 2, 1), ((0.2, 0.8), 0.5, 0.3)]
+)
+def test_a_height_with_one_bound_is_seen_from_there(hopper_file, heights, middle, half):
+    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy_heights=heights)
+    assert (world.observation_center[2], world.observation_scale[2]) == pytest.approx((middle, half))
+
+
+def test_the_ant_starts_as_gymnasiums_does(the_ant):
+    environment = gymnasium.make("Ant-v5").unwrapped
+    environment.reset(seed=0)
+    noise = jax.random.uniform(jax.random.key(0), (1000, the_ant.num_reset_uniforms)).at[0].set(0.0)
+    states = jax.vmap(the_ant.reset)(noise)
+    shifts = np.asarray(states.positions) - environment.init_qpos
+    assert np.abs(shifts).max() == pytest.approx(0.1, abs=1e-3)
+    assert np.isfinite(states.velocities).all()
+    assert np.std(states.velocities) == pytest.approx(0.1, rel=0.05)
+    assert the_ant.actions.high == tuple(environment.action_space.high)
+
+
+def test_the_ant_shows_where_its_torso_is_first(the_ant):
+    state = RobotState(jnp.arange(15.0), jnp.arange(15.0, 29.0), jnp.zeros(14))
+    np.testing.assert_array_equal(the_ant.observe(state), np.arange(29))
+    np.testing.assert_array_equal(the_ant.projection.project(the_ant.observe(state)), [0, 1])
+    assert the_ant.observation_size == len(the_ant.observation_scale) == 29
+
+
+@pytest.mark.parametrize(
+    ("height", "is_over"), [(0.19, True), (0.21, False), (0.99, False), (1.01, True), (math.nan, True), (math.inf, True)]
+)
+def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
+    environment = gymnasium.make("Ant-v5").unwrapped
+    environment.data.qpos[2] = height
+    state = the_ant.reset(jnp.full(29, 0.5))
+    state = state._replace(positions=state.positions.at[2].set(height))
+    assert bool(the_ant.is_over(state)) == is_over == (not environment.is_healthy)
+    going_on = dataclasses.replace(the_ant, healthy_heights=(-math.inf, math.inf))
+    assert bool(going_on.is_over(state)) == (not math.isfinite(height))
+
+
+def test_what_an_ant_carries_is_small(the_ant):
+    state = the_ant.reset(jnp.full(29, 0.5))
+    after = jax.eval_shape(the_ant.step, jnp.zeros(0), state, jnp.zeros(8))
+    assert jax.tree.map(jnp.shape, after) == ((15,), (14,), (14,))
+
+
+def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
+    with pytest.raises(ValueError, match=r"unknown engine 'wrap' \(did you mean 'warp'\?\)"):
+        ant(engine="wrap")
+    with pytest.raises(ValueError, match="solver_iterations must be at least 1, not 0"):
+        ant(solver_iterations=0)
+    with pytest.raises(ValueError, match="cannot read the robot"):
+        robot(tmp_path / "none.xml", PROJECTION, horizon=10, num_substeps=5)
+    with pytest.raises(ValueError, match="a number for each of the 3 velocities, not 2"):
+        robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, velocity_scale=(1.0, 2.0))
+
+
+def test_without_mujoco_the_message_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
+    with pytest.raises(ValueError, match=r"this needs mujoco: pip install 'farflung\[robotics\]'"):
+        ant()
