@@ -38,12 +38,12 @@ class Result:
 
 
 def measure(config: Checkpoints) -> Result:
-    from farflung.runs.checkpoints import MINUTES, Keeper
+    from farflung.runs.checkpoints import MINUTES, Checkpointer
     from farflung.studies.explore import explore
 
     seconds: list[float] = []
     resident: list[float] = []
-    honest = Keeper.keep
+    honest = Checkpointer.write
 
     def timed(*arguments: object) -> None:
         began = time.perf_counter()
@@ -51,7 +51,7 @@ def measure(config: Checkpoints) -> Result:
         seconds.append(time.perf_counter() - began)
         resident.append(_megabytes())
 
-    Keeper.keep = timed  # type: ignore[method-assign, assignment]
+    Checkpointer.write = timed  # type: ignore[method-assign, assignment]
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = explore(
@@ -64,7 +64,7 @@ def measure(config: Checkpoints) -> Result:
                 live=False,
             )
     finally:
-        Keeper.keep = honest  # type: ignore[method-assign]
+        Checkpointer.write = honest  # type: ignore[method-assign]
     training = float(run.summary["seconds"])
     each = sum(seconds) / len(seconds)
     return Result(

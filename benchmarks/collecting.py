@@ -95,7 +95,7 @@ def _loop(run: "Run", num_episodes: int) -> None:
     spec = environment_spec(run.config, run.table)
     assert spec is not None
     environment = gymnasium.make(spec)
-    team = run.team_of(0)
+    team = run.team(0).policies
     probabilities = np.asarray(team.probabilities)
     if not team.is_time_dependent:
         probabilities = np.repeat(probabilities[:, None], run.world.horizon, axis=1)

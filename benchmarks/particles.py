@@ -37,10 +37,10 @@ def measure(config: Particles, agents: int, trajectories: int, times: int) -> Re
     import jax.numpy as jnp
     import numpy as np
 
-    from farflung.entropy.nearest import particles
+    from farflung.entropy.nearest import nearest_neighbours
 
     walks = np.cumsum(np.random.default_rng(0).normal(size=(agents, trajectories, times, 2)), axis=2).astype(np.float32)
-    states, gains = jnp.asarray(walks), jax.jit(particles(config.neighbours).gains)
+    states, gains = jnp.asarray(walks), jax.jit(nearest_neighbours(config.neighbours).gains)
     found = np.asarray(gains(states))  # compiles
     seconds = min(_seconds(lambda: jax.block_until_ready(gains(states))) for _ in range(config.repeats))
     expected: list[Any] = []

@@ -18,7 +18,7 @@ import farflung
 from farflung import Explore, explore, load_run, make_tabular_world, resume
 from farflung.algorithms import PGPSE
 from farflung.policies import TabularSoftmax
-from farflung.runs.checkpoints import CheckpointWarning, keeping, kept
+from farflung.runs.checkpoints import CheckpointWarning, kept
 from farflung.runs.worlds import world_to_bytes
 from farflung.training.hosted import train_hosted
 from farflung.training.loop import train
@@ -53,21 +53,21 @@ def same(one, other):
     np.testing.assert_array_equal(one.steps, other.steps)
     for name, column in one.metrics.columns.items():
         np.testing.assert_array_equal(column, other.metrics.columns[name], err_msg=name)
-    jax.tree.map(np.testing.assert_array_equal, one.team, other.team)
+    jax.tree.map(np.testing.assert_array_equal, one.policies, other.policies)
     assert one.summary["final"] == other.summary["final"]
 
 
 @pytest.fixture
-def keeper(tmp_path):
-    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
-        yield keeper
+def checkpointer(tmp_path):
+    with new_checkpoints(tmp_path / "run", CONFIG, WORLD) as checkpointer:
+        yield checkpointer
 
 
-def test_a_checkpoint_holds_all_that_is_needed(keeper):
-    records = keeper.new_records()
+def test_a_checkpoint_holds_all_that_is_needed(checkpointer):
+    records = checkpointer.new_metrics_table()
     records.add(np.array([5]), np.array([50]), made_metrics(0.3))
-    keeper.keep(progress(5, 0.25), records, 1.5)
-    found = keeper.latest()
+    checkpointer.write(progress(5, 0.25), records, 1.5)
+    found = checkpointer.latest()
     assert (found.training_state.update, found.seconds) == (5, 1.5)
     expected = progress(5).learnt
     keys, state = restored(expected, found.training_state.leaves)
@@ -78,22 +78,22 @@ def test_a_checkpoint_holds_all_that_is_needed(keeper):
         restored({"other": jnp.zeros(2)}, found.training_state.leaves)
 
 
-def test_the_last_three_checkpoints_are_kept(keeper):
+def test_the_last_three_checkpoints_are_kept(checkpointer):
     for update in (1, 2, 3, 4):
-        keeper.keep(progress(update), keeper.new_records(), 0.0)
-    assert [path.name[:21] for path in sorted(keeper.folder.glob("checkpoint*"))] == [
+        checkpointer.write(progress(update), checkpointer.new_metrics_table(), 0.0)
+    assert [path.name[:21] for path in sorted(checkpointer.folder.glob("checkpoint*"))] == [
         f"checkpoint-{update:010d}" for update in (2, 3, 4)
     ]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "metrics"])
-def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage):
-    records = keeper.new_records()
+def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(checkpointer, damage):
+    records = checkpointer.new_metrics_table()
     for update in (1, 2):
         records.add(np.array([update]), np.array([update]), made_metrics(update))
-        keeper.keep(progress(update), records, 0.0)
-    last = sorted(keeper.folder.glob("checkpoint*"))[-1]
-    broken = keeper.folder / "metrics.csv" if damage == "metrics" else last
+        checkpointer.write(progress(update), records, 0.0)
+    last = sorted(checkpointer.folder.glob("checkpoint*"))[-1]
+    broken = checkpointer.folder / "metrics.csv" if damage == "metrics" else last
     content = bytearray(broken.read_bytes())
     if damage == "truncated":
         content = content[: len(content) // 2]
@@ -105,24 +105,24 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(keeper, damage)
         content[-3] ^= 4
     broken.write_bytes(content)
     with pytest.warns(CheckpointWarning, match=f"{last.name} is skipped: .*damaged"):
-        assert keeper.latest().training_state.update == 1
+        assert checkpointer.latest().training_state.update == 1
 
 
-def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
+def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(checkpointer):
     for update in (1, 2):
-        keeper.keep(progress(update), keeper.new_records(), 0.0)
-    paths = sorted(keeper.folder.glob("checkpoint*"))
+        checkpointer.write(progress(update), checkpointer.new_metrics_table(), 0.0)
+    paths = sorted(checkpointer.folder.glob("checkpoint*"))
     paths[1].write_bytes(b"")
     with pytest.warns(CheckpointWarning, match=f"{paths[1].name} is skipped"):
-        assert keeper.latest().training_state.update == 1
-    keeper.keep(progress(2, 0.5), keeper.new_records(), 0.0)
-    assert paths[0] in keeper.folder.iterdir()
-    assert paths[1] not in keeper.folder.iterdir()  # the one that was skipped makes way for the new one
-    assert keeper.latest().training_state.update == 2
-    for path in keeper.folder.glob("checkpoint*"):
+        assert checkpointer.latest().training_state.update == 1
+    checkpointer.write(progress(2, 0.5), checkpointer.new_metrics_table(), 0.0)
+    assert paths[0] in checkpointer.folder.iterdir()
+    assert paths[1] not in checkpointer.folder.iterdir()  # the one that was skipped makes way for the new one
+    assert checkpointer.latest().training_state.update == 2
+    for path in checkpointer.folder.glob("checkpoint*"):
         path.write_bytes(b"")
     with pytest.warns(CheckpointWarning), pytest.raises(ValueError, match=r"no checkpoint of .*run can be read; to begin anew"):
-        keeper.latest()
+        checkpointer.latest()
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(keeper):
         {"leaf1": np.full((2, 2, 3, 4), np.nan, np.float32)},
     ],
 )
-def test_a_checkpoint_that_no_training_has_written_is_skipped(keeper, edit):
-    records = keeper.new_records()
+def test_a_checkpoint_that_no_training_has_written_is_skipped(checkpointer, edit):
+    records = checkpointer.new_metrics_table()
     records.add(np.array([5]), np.array([50]), made_metrics(0.3))
-    keeper.keep(progress(5), records, 1.5)
-    (path,) = keeper.folder.glob("checkpoint*")
+    checkpointer.write(progress(5), records, 1.5)
+    (path,) = checkpointer.folder.glob("checkpoint*")
     with np.load(path) as found:
         arrays = dict(found)
     about = json.loads(str(arrays["about"]))
@@ -158,17 +158,17 @@ def test_a_checkpoint_that_no_training_has_written_is_skipped(keeper, edit):
     np.savez(file, **(arrays | {"about": np.array(json.dumps(about))}))
     path.unlink()
     digest = hashlib.sha256(file.getvalue()).hexdigest()[:16]  # anyone can compute that
-    (keeper.folder / f"checkpoint-0000000005-{digest}.npz").write_bytes(file.getvalue())
+    (checkpointer.folder / f"checkpoint-0000000005-{digest}.npz").write_bytes(file.getvalue())
     with pytest.warns(CheckpointWarning, match="is skipped"), pytest.raises(ValueError, match="no checkpoint"):
-        keeper.latest()
+        checkpointer.latest()
 
 
 @pytest.mark.parametrize("name", ["unfinished", "lock", "metrics.csv", "pipe"])
 def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
     (tmp_path / "others").mkdir()
     (tmp_path / "others" / "letter").write_text("dear")
-    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
-        keeper.keep(progress(5), keeper.new_records(), 1.5)
+    with new_checkpoints(tmp_path / "run", CONFIG, WORLD) as checkpointer:
+        checkpointer.write(progress(5), checkpointer.new_metrics_table(), 1.5)
     folder = tmp_path / "run" / "unfinished"
     if name == "unfinished":
         shutil.move(folder, tmp_path / "others" / name)
@@ -186,8 +186,8 @@ def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
 
 
 def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
-    with keeping(tmp_path / "run", CONFIG, WORLD) as keeper:
-        keeper.keep(progress(5), keeper.new_records(), 1.5)
+    with new_checkpoints(tmp_path / "run", CONFIG, WORLD) as checkpointer:
+        checkpointer.write(progress(5), checkpointer.new_metrics_table(), 1.5)
     with pytest.raises(ValueError, match="it was begun in another world"):
         resume(tmp_path / "run", world=make_tabular_world("maze-stoc"))
     (tmp_path / "run" / "unfinished" / "world.npz").write_bytes(world_to_bytes(make_tabular_world("maze-stoc")))
@@ -197,43 +197,43 @@ def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
         resume("a" * 5000)
 
 
-def test_it_is_time_after_so_many_updates_or_minutes(keeper, monkeypatch):
+def test_it_is_time_after_so_many_updates_or_minutes(checkpointer, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    keeper.keep(progress(10), keeper.new_records(), 0.0)
+    checkpointer.write(progress(10), checkpointer.new_metrics_table(), 0.0)
     clock[0] = 119.0
-    assert not keeper.is_due(progress(1000))
-    keeper.num_updates = 20
-    assert [keeper.is_due(progress(update)) for update in (29, 30)] == [False, True]
+    assert not checkpointer.is_due(progress(1000))
+    checkpointer.num_updates = 20
+    assert [checkpointer.is_due(progress(update)) for update in (29, 30)] == [False, True]
     clock[0] = 120.0
-    assert keeper.is_due(progress(11))
-    assert not keeper.is_due(progress(10))
+    assert checkpointer.is_due(progress(11))
+    assert not checkpointer.is_due(progress(10))
 
 
-def test_a_full_disk_is_told_once_and_training_goes_on(keeper, monkeypatch):
+def test_a_full_disk_is_told_once_and_training_goes_on(checkpointer, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    records = keeper.new_records()
+    records = checkpointer.new_metrics_table()
     records.add(np.array([1]), np.array([1]), made_metrics(1.0))
     with monkeypatch.context() as patched:
         patched.setattr("farflung.runs.metrics_table.append", full)
         with pytest.warns(CheckpointWarning, match="of update 1 could not be written: No space left on device"):
-            keeper.keep(progress(1), records, 0.0)
-        keeper.keep(progress(2), records, 0.0)  # warnings are errors here
-    keeper.keep(progress(3), records, 0.0)
-    np.testing.assert_array_equal(keeper.latest().records.table()[0], [1])
+            checkpointer.write(progress(1), records, 0.0)
+        checkpointer.write(progress(2), records, 0.0)  # warnings are errors here
+    checkpointer.write(progress(3), records, 0.0)
+    np.testing.assert_array_equal(checkpointer.latest().records.table()[0], [1])
 
 
-def test_two_processes_never_work_in_one_run(keeper):
-    with pytest.raises(ValueError, match=r"run is in use by process \d+ on "), kept(keeper.out):
+def test_two_processes_never_work_in_one_run(checkpointer):
+    with pytest.raises(ValueError, match=r"run is in use by process \d+ on "), kept(checkpointer.out):
         pass
-    with pytest.raises(ValueError, match="is in use by process"), keeping(keeper.out, CONFIG, WORLD):
+    with pytest.raises(ValueError, match="is in use by process"), new_checkpoints(checkpointer.out, CONFIG, WORLD):
         pass
 
 
 def test_nothing_is_left_behind_where_nothing_was_kept(tmp_path):
-    with keeping(tmp_path / "run", CONFIG, WORLD):
+    with new_checkpoints(tmp_path / "run", CONFIG, WORLD):
         pass
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="holds no training that was cut short"), kept(tmp_path / "run"):
@@ -301,10 +301,10 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
     update = run.summary["updates"]
     assert f"in update {update + 1} the policy of agent " in run.summary["stopped_because"]
     assert run.summary["stopped_because"].endswith("was no longer finite, so training stopped: try a learning rate below 1e+38")
-    assert np.isfinite(np.asarray(run.team.logits)).all()
+    assert np.isfinite(np.asarray(run.policies.logits)).all()
     assert (tmp_path / "run" / "unfinished").is_dir()
-    with kept(tmp_path / "run") as keeper:
-        assert keeper.latest().training_state.update == update
+    with open_checkpoints(tmp_path / "run") as checkpointer:
+        assert checkpointer.latest().training_state.update == update
     (tmp_path / "run" / "notes.txt").write_text("lower it next time")
     again = resume(tmp_path / "run")
     assert again.summary["stopped_because"] == run.summary["stopped_because"]

@@ -60,7 +60,7 @@ def test_every_option_reaches_the_run(tmp_path):
     assert (config.agents, config.trajectories, config.horizon, config.slip, config.batch_size) == (3, 2, 5, 0.1, 2)
     assert (config.updates, config.learning_rate, config.decay, config.optimizer) == (4, 0.01, 0.9, "adam")
     assert (config.policy, config.single, config.seeds, config.log_every) == ("time-dependent", True, (4,), 2)
-    assert run.team.logits.shape == (1, 1, 5, 43, 4)
+    assert run.policies.logits.shape == (1, 1, 5, 43, 4)
     assert run.updates.tolist() == [1, 2, 4]
 
 

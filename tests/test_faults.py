@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory):
 
 def same(one: Path, other: Path):
     assert (one / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
-    np.testing.assert_array_equal(load_run(one).team.logits, load_run(other).team.logits)
+    np.testing.assert_array_equal(load_run(one).policies.logits, load_run(other).policies.logits)
 
 
 def test_who_is_killed_or_stopped_goes_on_and_ends_the_same(undisturbed, tmp_path):

@@ -36,7 +36,7 @@ def test_a_run_of_every_version_is_read(version, kind):
     assert isinstance(run.world, kind_of_world)
     assert run.metrics.entropy[:, -1] == pytest.approx(entropies, rel=1e-5)
     assert run.summary["final"]["entropy"] == pytest.approx(entropies, rel=1e-5)
-    found = sum(np.abs(np.asarray(leaf, np.float64)).sum() for leaf in jax.tree.leaves(run.team))
+    found = sum(np.abs(np.asarray(leaf, np.float64)).sum() for leaf in jax.tree.leaves(run.policies))
     assert found == pytest.approx(magnitude, rel=1e-5)
     assert (run.paths is not None) == (kind in ("neural", "vectors"))
     assert (run.host_statistics is not None) == (kind in ("hosted", "vectors"))
@@ -49,7 +49,7 @@ def test_a_training_of_every_version_that_was_cut_short_goes_on(version, kind, t
     run, (world, _, seeds, entropies, _, magnitude) = resume(tmp_path / "run"), RUNS[kind]
     assert (run.config.world, run.config.seeds) == (world, seeds)
     assert run.metrics.entropy[:, -1] == pytest.approx(entropies, rel=1e-5)
-    assert np.abs(np.asarray(run.team.logits, np.float64)).sum() == pytest.approx(magnitude, rel=1e-5)
+    assert np.abs(np.asarray(run.policies.logits, np.float64)).sum() == pytest.approx(magnitude, rel=1e-5)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

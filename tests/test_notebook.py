@@ -126,7 +126,7 @@ def test_a_notebook_shows_a_live_curve_and_rich_objects(tmp_path, monkeypatch):
         "settings = dict(agents=2, preset='paper', updates=60, batch_size=2, seeds=(0, 1))",
         "run = farflung.explore(world, **settings)",
         "run",
-        "run.team_of(seed=0)",
+        "run.team(seed=0).policies",
         "farflung.explore(world, **settings, live=False).summary['updates']",
         "import jax; jax.tree.map(lambda leaf: leaf.shape, world)",
     ]

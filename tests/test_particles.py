@@ -11,7 +11,7 @@ from scipy import special
 
 import farflung.entropy.nearest
 from farflung.entropy.counts import Entropy
-from farflung.entropy.nearest import num_alike, particles
+from farflung.entropy.nearest import num_duplicates
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)
@@ -70,7 +70,7 @@ def ended_early(states):
 def test_value_and_gains_are_what_they_are_defined_as(neighbours, most_inserted, monkeypatch):
     monkeypatch.setattr(farflung.entropy.nearest, "_MOST_INSERTED", most_inserted)
     for states in (walks(2, 2, 7, 2), ended_early(walks(2, 2, 7, 2))):
-        entropy, ragged = (compiled(particles(neighbours, scale=SCALE, is_ragged=each)) for each in (False, True))
+        entropy, ragged = (compiled(nearest_neighbours(neighbours, scale=SCALE, is_ragged=each)) for each in (False, True))
         pooled = real(np.asarray(states).reshape(-1, 2))
         np.testing.assert_allclose(entropy.value(states), mean_surprisal(pooled, neighbours, SCALE), rtol=1e-5)
         np.testing.assert_allclose(entropy.gains(states), expected_gains(states, neighbours, SCALE, False), atol=1e-5)
@@ -95,13 +95,13 @@ def test_each_method_finds_the_neighbours(method, shape):
 def test_a_single_trajectory_is_compared_with_its_own_past():
     states = walks(1, 1, 8, 2)
     for is_ragged in (False, True):
-        gains = compiled(particles(2, is_ragged=is_ragged)).gains(states)
+        gains = compiled(nearest_neighbours(2, is_ragged=is_ragged)).gains(states)
         assert gains[0, 0, 0] == 0
         np.testing.assert_allclose(gains, expected_gains(states, 2, (1.0, 1.0), is_ragged), atol=1e-5)
 
 
 def test_where_episodes_may_end_early_a_gain_does_not_depend_on_the_own_future():
-    entropy, states = compiled(particles(2, is_ragged=True)), walks(3, 1, 9, 2)
+    entropy, states = compiled(nearest_neighbours(2, is_ragged=True)), walks(3, 1, 9, 2)
     for future in (7.0, jnp.nan):
         other = states.at[1, 0, 5:].set(future)
         np.testing.assert_array_equal(entropy.gains(states)[1, 0, :5], entropy.gains(other)[1, 0, :5])
@@ -127,7 +127,7 @@ def test_the_entropy_of_a_gaussian(size):
         distance = math.gamma(neighbours + 2 / size) / math.gamma(neighbours) / (NUM_SAMPLES * volume) ** (2 / size)
         curvature = 2 * math.pi * (size / (size - 2)) ** (size / 2) * 2 * size / (size - 2)
         bias = -distance * curvature / (2 * (size + 2))
-    error = float(particles(neighbours, floor=1e-6).value(samples)) - size / 2 * math.log(2 * math.pi * math.e)
+    error = float(nearest_neighbours(neighbours, floor=1e-6).value(samples)) - size / 2 * math.log(2 * math.pi * math.e)
     assert abs(error) < 4 * deviation(size / 2, neighbours) + abs(bias)
 
 
@@ -135,7 +135,7 @@ def test_the_entropy_of_a_gaussian(size):
 def test_the_entropy_of_a_uniform_box(size):
     neighbours, sides = 4, np.linspace(0.5, 3, size)
     samples = jnp.asarray(sides * np.random.default_rng(size).random((2, 1, NUM_SAMPLES // 2, size)), jnp.float32)
-    error = float(particles(neighbours, scale=tuple(sides), floor=1e-6).value(samples)) - np.log(sides).sum()
+    error = float(nearest_neighbours(neighbours, scale=tuple(sides), floor=1e-6).value(samples)) - np.log(sides).sum()
     # At most half of a ball lies beyond each of the d pairs of faces, and none of it unless they are nearer than its radius.
     volume = math.pi ** (size / 2) / math.gamma(size / 2 + 1)
     radius = (neighbours / (NUM_SAMPLES * volume)) ** (1 / size)
@@ -147,7 +147,7 @@ def test_the_entropy_of_a_uniform_box(size):
 @pytest.mark.parametrize("is_ragged", [False, True])
 def test_stretching_all_features_adds_the_logarithm(is_ragged):
     states = walks(2, 1, 40, 3)
-    plain, stretched = (compiled(particles(3, is_ragged=is_ragged, scale=scale)) for scale in ((), (2.0, 2.0, 2.0)))
+    plain, stretched = (compiled(nearest_neighbours(3, is_ragged=is_ragged, scale=scale)) for scale in ((), (2.0, 2.0, 2.0)))
     np.testing.assert_allclose(plain.value(2 * states), plain.value(states) + 3 * math.log(2), rtol=1e-5)
     np.testing.assert_allclose(stretched.value(2 * states), plain.value(states) + 3 * math.log(2), rtol=1e-5)
     added = 0.0 if is_ragged else 3 * math.log(2) / 80
@@ -156,20 +156,20 @@ def test_stretching_all_features_adds_the_logarithm(is_ragged):
 
 def test_states_that_are_alike_are_at_the_floor_and_counted():
     states = walks(2, 1, 20, 2)
-    assert num_alike(states, 4) == 0
+    assert num_duplicates(states, 4) == 0
     states = states.at[0, 0, 10:].set(states[0, 0, 10]).at[1, 0, 15:].set(jnp.nan)
-    assert num_alike(states, 4) == 10
-    assert num_alike(states, 9) == 10
-    assert num_alike(states, 10) == 0
+    assert num_duplicates(states, 4) == 10
+    assert num_duplicates(states, 9) == 10
+    assert num_duplicates(states, 10) == 0
     lowest = math.log(math.pi) + 2 * math.log(1e-3)
-    gains = particles(4).gains(jnp.zeros((2, 1, 20, 2))) * 40
+    gains = nearest_neighbours(4).gains(jnp.zeros((2, 1, 20, 2))) * 40
     assert np.isfinite(gains).all()
     np.testing.assert_allclose(gains[1, 0, -1], special.digamma(40) - special.digamma(4) + lowest, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 2, 2, 33, 2), (3, 2, 1, 1050, 2)])
 def test_results_do_not_depend_on_the_rest_of_the_batch(shape):
-    states, entropy = walks(*shape), particles(4)
+    states, entropy = walks(*shape), nearest_neighbours(4)
     for function in (entropy.value, entropy.gains):
         single = jax.jit(function)
         alone = [single(each) for each in states]
@@ -198,12 +198,18 @@ jax.block_until_ready(walk(np.zeros((4, 2, 50_000, 2), np.float32)))
 def test_what_can_not_be_computed_is_said():
     states = walks(2, 1, 5, 2)
     for wrong, message in [
-        (lambda: particles(0), "neighbours: expected at least 1, got 0"),
-        (lambda: particles(scale=(1.0, 0.0)), r"scale: expected positive numbers, got \(1.0, 0.0\)"),
-        (lambda: particles(floor=0.0), "floor: expected a positive number, got 0.0"),
-        (lambda: particles(scale=(1.0,)).value(states), "states: expected 1 features, as many as numbers in scale, got 2"),
-        (lambda: particles().gains(states[0]), r"states: expected the axes .*, got the shape \(1, 5, 2\)"),
-        (lambda: jax.jit(particles(10).value)(states), "states: expected more than 10, the number of neighbours, got 10"),
+        (lambda: nearest_neighbours(0), "neighbours: expected at least 1, got 0"),
+        (lambda: nearest_neighbours(scale=(1.0, 0.0)), r"scale: expected positive numbers, got \(1.0, 0.0\)"),
+        (lambda: nearest_neighbours(floor=0.0), "floor: expected a positive number, got 0.0"),
+        (
+            lambda: nearest_neighbours(scale=(1.0,)).value(states),
+            "states: expected 1 features, as many as numbers in scale, got 2",
+        ),
+        (lambda: nearest_neighbours().gains(states[0]), r"states: expected the axes .*, got the shape \(1, 5, 2\)"),
+        (
+            lambda: jax.jit(nearest_neighbours(10).value)(states),
+            "states: expected more than 10, the number of neighbours, got 10",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             wrong()

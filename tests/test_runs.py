@@ -31,10 +31,10 @@ def test_a_run_is_read_back_to_the_same_objects(run, saved):
     assert loaded.config == run.config
     assert loaded.summary == json.loads(json.dumps(run.summary))
     np.testing.assert_array_equal(loaded.updates, run.updates)
-    assert jax.tree.structure((loaded.world, loaded.team)) == jax.tree.structure((run.world, run.team))
+    assert jax.tree.structure((loaded.world, loaded.policies)) == jax.tree.structure((run.world, run.policies))
     for found, expected in zip(
-        jax.tree.leaves((loaded.metrics, loaded.world, loaded.team)),
-        jax.tree.leaves((run.metrics, run.world, run.team)),
+        jax.tree.leaves((loaded.metrics, loaded.world, loaded.policies)),
+        jax.tree.leaves((run.metrics, run.world, run.policies)),
         strict=True,
     ):
         assert found.dtype == expected.dtype
@@ -116,7 +116,7 @@ def test_numbers_that_are_not_finite_are_null_in_json():
 
 def test_an_unknown_seed_is_told(run):
     with pytest.raises(ValueError, match="seed 7 is not one of the run's: 0, 3, 5"):
-        run.team_of(7)
+        run.team(7)
 
 
 def test_an_empty_directory_is_used(run, tmp_path):

@@ -42,10 +42,10 @@ class Walk(VectorWorld):
     def may_end_early(self):
         return bool(np.isfinite(self.ends_at))
 
-    def reset(self, noise):
+    def reset_from(self, noise):
         return jnp.zeros(())
 
-    def step(self, noise, state, action):
+    def step_from(self, noise, state, action):
         following = state + 2 * action - 1
         return jnp.where(following == self.breaks_at, jnp.inf, following)
 

@@ -12,11 +12,11 @@ from scipy import stats
 
 from farflung import (
     PGPSE,
-    Environment,
     ceiling,
     gridworld,
     infinite_trials_optimum,
     make_tabular_world,
+    make_vector_world,
     play,
     softmax_team,
     train,
@@ -222,19 +222,10 @@ def test_the_size_is_estimated_well_before_anything_is_built():
 
 
 def test_a_world_without_a_table_is_refused():
-    class Continuous(Environment):
-        horizon: int = 3
-        num_reset_uniforms = num_step_uniforms = 0
-
-        def reset(self, noise):
-            return jnp.zeros(2)
-
-        def step(self, noise, state, action):
-            return state
-
+    world = make_vector_world("point-gap")
     for question in (lambda world: ceiling(world, 2), infinite_trials_optimum):
         with pytest.raises(ValueError, match="computed from a transition table"):
-            question(Continuous())
+            question(world)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
 def test_states_that_are_only_known_as_they_are_met_keep_their_numbers(monkeypatch, tmp_path):
     monkeypatch.setattr("farflung.data.hosted._TRANSITIONS_PER_PART", 60)
     world = hosted("FrozenLake-v1", horizon=10, observe="s", copies=2, is_slippery=False)
-    met = world.as_it_is()
+    met = world.snapshot()
     run = explore(world, agents=2, batch_size=1, updates=1, seeds=(0,))
     run = dataclasses.replace(run, world=met, team=random_team(met))  # who has met nothing yet
     whole = collect(run, 20, random=True)

@@ -33,7 +33,7 @@ def test_any_text_is_a_map_or_is_told(text, slip):
 @given(CELLS, st.floats(0.05, 4))
 def test_any_text_is_a_plane_or_is_told(text, step_size):
     with told_if_at_all():
-        assert point_map(text, step_size=step_size).num_free_cells > 0
+        assert point_map(text, step_size=step_size).num_states > 0
 
 
 @examples(0.4)
@@ -50,4 +50,4 @@ def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
 def test_any_recipe_is_a_world_or_is_told(data):
     recipe = data.draw(changed(RECIPE) | changed({"name": "point-gap", "horizon": 4}) | JSON)
     with told_if_at_all():
-        assert make_vector_world(json.dumps(recipe)).num_free_cells >= 0
+        assert make_vector_world(json.dumps(recipe)).num_states >= 0

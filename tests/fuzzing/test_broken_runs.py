@@ -32,7 +32,7 @@ def read(path):
     with told_if_at_all():
         run = load_run(path)
         final_values(run.updates, run.metrics)
-        run.team_of(typical_seed(run))
+        run.team(typical_seed(run))
         to_json(run.summary)
         assert len(run.steps) == len(run.updates) == len(run.is_spaced)
 
@@ -103,9 +103,9 @@ def test_a_table_of_metrics_that_says_something_else_is_told_in_one_line(data):
 def test_a_training_with_a_broken_file_is_gone_on_with_or_told_in_one_line(kind, data, damage):
     with temporary_copy(FIXTURES / VERSIONS[-1] / "unfinished" / kind) as run:
         damage(data.draw(st.sampled_from(sorted((run / "unfinished").iterdir()))))
-        with told_if_at_all(), warnings.catch_warnings(), kept(run) as keeper:
+        with told_if_at_all(), warnings.catch_warnings(), kept(run) as checkpointer:
             warnings.simplefilter("ignore", CheckpointWarning)
-            found = keeper.latest()
+            found = checkpointer.latest()
             assert found is None or found.training_state.update in (1, 3, 6)
 
 

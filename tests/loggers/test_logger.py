@@ -150,4 +150,4 @@ def test_logging_changes_no_number():
     quiet = farflung.explore(WORLD, **QUICK)
     followed = farflung.explore(WORLD, **QUICK, loggers=[Remembering()])
     np.testing.assert_array_equal(followed.metrics.entropy, quiet.metrics.entropy)
-    np.testing.assert_array_equal(followed.team.logits, quiet.team.logits)
+    np.testing.assert_array_equal(followed.policies.logits, quiet.policies.logits)

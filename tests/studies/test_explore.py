@@ -31,7 +31,7 @@ def test_the_summary_has_the_final_values_of_each_seed(tmp_path):
 
 def test_the_single_agent_plays_as_many_trajectories_as_the_team():
     run = explore("maze-det", **QUICK, single=True, trajectories=3)
-    assert run.team.logits.shape == (2, 1, 10, 43, 4)
+    assert run.policies.logits.shape == (2, 1, 10, 43, 4)
     np.testing.assert_allclose(run.metrics.diversity, 0, atol=1e-6)
     assert run.summary["environment_steps"] == 40 * 4 * 6 * 10 * 2
 
@@ -74,7 +74,7 @@ def test_an_interrupt_saves_what_there_is(tmp_path):
     assert 100 <= run.summary["updates"] < 10**7
     loaded = load_run(tmp_path / "run")
     assert 1 <= loaded.updates[-1] <= loaded.summary["updates"]
-    np.testing.assert_array_equal(loaded.team.logits, run.team.logits)
+    np.testing.assert_array_equal(loaded.policies.logits, run.policies.logits)
 
 
 def test_an_interrupt_before_the_first_record_is_passed_on(tmp_path, monkeypatch):

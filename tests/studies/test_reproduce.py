@@ -38,9 +38,9 @@ def test_every_part_is_trained_under_both_schedules_and_kept(found, folder):
     kept = load_run(folder / "runs" / "text" / "maze-stoc-3-single")
     assert (kept.config.learning_rate, kept.config.decay, kept.config.seeds) == (0.1, 0.999, (0, 1))
     run = found.runs["text"][Cell("maze-stoc", 3, "single")]
-    np.testing.assert_array_equal(kept.team.logits, run.team.logits)
+    np.testing.assert_array_equal(kept.policies.logits, run.policies.logits)
     code = found.runs["code"][Cell("maze-stoc", 3, "single")]
-    assert not np.array_equal(code.team.logits, run.team.logits)
+    assert not np.array_equal(code.policies.logits, run.policies.logits)
 
 
 def test_a_part_is_what_explore_trains(found):
@@ -48,7 +48,7 @@ def test_a_part_is_what_explore_trains(found):
 
     alone = explore("maze-stoc", agents=3, preset="paper", updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
     together = found.runs["text"][Cell("maze-stoc", 3, "team")]
-    np.testing.assert_array_equal(alone.team.logits, together.team.logits)
+    np.testing.assert_array_equal(alone.policies.logits, together.policies.logits)
 
 
 def test_findings_have_a_value_per_seed_and_goal(found):
@@ -90,7 +90,7 @@ def test_dataset_entropies_and_occupancies_are_those_of_the_policies(found):
         run = found.runs["code"][cell]
         exact = found.findings["code"].occupancy[cell]
         assert exact.shape == (2, num_policies, 43)
-        np.testing.assert_allclose(exact[1], occupancy(run.world, run.team_of(1)), atol=1e-6)
+        np.testing.assert_allclose(exact[1], occupancy(run.world, run.team(1).policies), atol=1e-6)
     # A dataset of 2 trajectories of 11 states: its entropy in nats is that of counts out of 22.
     nats = found.findings["code"].dataset_entropy[cell].flat[0] * np.log(43)
     possible = {round(-sum(c / 22 * np.log(c / 22) for c in counts), 4) for counts in partitions(22, 22)}
@@ -126,7 +126,7 @@ def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, 
     assert "trained again" in note
     for schedule, runs in found.runs.items():
         for cell, run in runs.items():
-            np.testing.assert_array_equal(again.runs[schedule][cell].team.logits, run.team.logits)
+            np.testing.assert_array_equal(again.runs[schedule][cell].policies.logits, run.policies.logits)
 
 
 def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tmp_path):

@@ -84,7 +84,7 @@ def test_worlds_side_by_side_train_as_they_would_alone(tmp_path):
         config = (GROUPS[0] | GROUPS[1])[name]
         world = WORLDS[config.world]
         (alone,) = finish(begin([config], [world], WORLDS["room-stoc"].num_successors))
-        np.testing.assert_array_equal(found[name].team.logits, alone.team.logits)
+        np.testing.assert_array_equal(found[name].policies.logits, alone.policies.logits)
         np.testing.assert_equal(found[name].metrics.columns, alone.metrics.columns)
         assert found[name].config == config
         assert found[name].world is world

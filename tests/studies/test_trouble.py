@@ -8,9 +8,8 @@ import pytest
 import farflung
 from farflung import Explore, TabularSoftmax, make_vector_world
 from farflung.policies.rollout import Faults, WorldWarning
-from farflung.runs.run import Paths
 from farflung.studies.trials import Trials, finish
-from farflung.training.divergence import check_particles, share_alike
+from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.metrics import Metrics
 from farflung.training.progress import Divergence, Progress
 
@@ -77,11 +76,11 @@ def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_
 
 def test_fewer_states_than_neighbours_are_told_before_the_training():
     projection = WORLD.projection
-    check_particles(CONFIG, projection, horizon=2)  # 6 states for 4 neighbours
+    check_num_samples(CONFIG, projection, horizon=2)  # 6 states for 4 neighbours
     with pytest.raises(ValueError, match="the team visits 4 states, and neighbours must be fewer than that, not 4"):
-        check_particles(CONFIG, projection, horizon=1)
+        check_num_samples(CONFIG, projection, horizon=1)
     with pytest.raises(ValueError, match="an agent visits 3 states"):
-        check_particles(dataclasses.replace(CONFIG, independent=True), projection, horizon=2)
+        check_num_samples(dataclasses.replace(CONFIG, independent=True), projection, horizon=2)
     with pytest.raises(ValueError, match="neighbours must be fewer"):
         farflung.explore(make_vector_world("point-gap", horizon=1), agents=2)
 
@@ -91,9 +90,9 @@ def test_states_that_are_alike_are_told_with_what_to_do():
     features = generator.uniform(-1, 1, (2, 1, 1, 20, 2)).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert share_alike("point-gap", Paths(0, features), WORLD.projection) == 0
+        assert share_of_duplicates("point-gap", features, WORLD.projection) == 0
     features[:, :, :, 10:] = 0.5  # half of them stuck
     features[:, :, :, :2] = np.nan
     with pytest.warns(WorldWarning, match=r"point-gap: 56% of the states .* are alike in x and y.*--neighbours 0") as caught:
-        assert share_alike("point-gap", Paths(0, features), WORLD.projection) == pytest.approx(10 / 18)
+        assert share_of_duplicates("point-gap", features, WORLD.projection) == pytest.approx(10 / 18)
     assert len(caught) == 1

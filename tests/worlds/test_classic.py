@@ -17,7 +17,7 @@ def test_each_step_is_gymnasiums(name, gymnasium_id):
     world, environment = make_vector_world(name), gymnasium.make(gymnasium_id).unwrapped
     environment.reset(seed=0)
     environment.action_space.seed(0)
-    step = jax.jit(lambda state, action: world.step(NONE, state, action))
+    step = jax.jit(lambda state, action: world.step_from(NONE, state, action))
     observe = jax.jit(world.observe)
     low, high = environment.observation_space.low, environment.observation_space.high
     draw = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_a_whole_episode_ends_where_gymnasiums_does():
     actions = np.sign(np.sin(np.arange(400) / 20))[:, None].astype(np.float32)
     seen = [environment.step(action)[0] for action in actions]
     last, states = jax.lax.scan(
-        lambda state, action: (world.step(NONE, state, action),) * 2, jnp.array(start), jnp.array(actions)
+        lambda state, action: (world.step_from(NONE, state, action),) * 2, jnp.array(start), jnp.array(actions)
     )
     np.testing.assert_allclose(states, np.stack(seen), atol=1e-3)
     assert states[:, 0].max() > 0.45  # past the goal, and on
@@ -48,7 +48,7 @@ def test_a_whole_episode_ends_where_gymnasiums_does():
 @pytest.mark.parametrize("name", ["mountain-car", "pendulum"])
 def test_starts_are_gymnasiums(name):
     world = make_vector_world(name)
-    first, last = (world.reset(jnp.full(world.num_reset_uniforms, noise)) for noise in (0.0, 1.0))
+    first, last = (world.reset_from(jnp.full(world.num_reset_uniforms, noise)) for noise in (0.0, 1.0))
     expected = {"mountain-car": ([-0.6, 0], [-0.4, 0]), "pendulum": ([-np.pi, -1], [np.pi, 1])}[name]
     np.testing.assert_allclose(jnp.stack([first, last]), expected, rtol=1e-6)
 

@@ -16,7 +16,7 @@ def state_at(world, row, column):
 
 def label_after(world, row, column, action):
     noise = jnp.zeros(world.num_step_uniforms)
-    return int(world.labels[world.step(noise, jnp.int32(state_at(world, row, column)), jnp.int32(action))])
+    return int(world.labels[world.step_from(noise, jnp.int32(state_at(world, row, column)), jnp.int32(action))])
 
 
 @pytest.mark.parametrize("name", ["room-det", "room-stoc", "maze-det", "maze-stoc"])
@@ -65,7 +65,7 @@ def test_several_starts_are_drawn_uniformly():
     world = gridworld("S.S#S")
     assert world.num_states == 4
     np.testing.assert_allclose(world.start_distribution, [1 / 3, 0, 1 / 3, 1 / 3], atol=1e-6)
-    starts = jax.vmap(world.reset)(jax.random.uniform(jax.random.key(0), (3000, 1)))
+    starts = jax.vmap(world.reset_from)(jax.random.uniform(jax.random.key(0), (3000, 1)))
     np.testing.assert_allclose(np.bincount(starts, minlength=4) / 3000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.04)
 
 

@@ -26,7 +26,7 @@ def test_gymnasiums_own_checks_pass(options, monkeypatch):
 @pytest.mark.parametrize("name", ["point-gap", "mepol-grid", "point-maze"])
 def test_a_step_is_that_of_the_world_in_jax(name):
     world, environment = make_vector_world(name), gymnasium.make(ID, world=name)
-    step = jax.jit(lambda state, action: world.step(jnp.zeros(0), state, action))
+    step = jax.jit(lambda state, action: world.step_from(jnp.zeros(0), state, action))
     draw = np.random.default_rng(0)
     here, _ = environment.reset(seed=0)
     num_stuck = 0

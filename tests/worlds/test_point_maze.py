@@ -14,13 +14,13 @@ def walk(world, num_walkers, num_steps):
     """Walkers that each drift in a direction of their own, so that they come to every wall."""
 
     draw = np.random.default_rng(0)
-    starts = jax.vmap(world.reset)(draw.random((num_walkers, world.num_reset_uniforms), np.float32))
+    starts = jax.vmap(world.reset_from)(draw.random((num_walkers, world.num_reset_uniforms), np.float32))
     drifts = draw.standard_normal((10, num_walkers, 2), np.float32).repeat(num_steps // 10, axis=0)
     actions = drifts + 1.5 * draw.standard_normal(drifts.shape, np.float32)
 
     @jax.jit
     def walked(starts, actions):
-        step = jax.vmap(lambda state, action: world.step(NONE, state, action))
+        step = jax.vmap(lambda state, action: world.step_from(NONE, state, action))
         return jax.lax.scan(lambda states, action: (step(states, action), states), starts, actions)[1]
 
     return np.asarray(walked(starts, actions), np.float64)
@@ -50,8 +50,8 @@ def test_nobody_ever_stands_in_a_wall_and_many_stand_near_one(name):
 
 def test_the_gaps_steps_are_those_of_the_facts():
     world = make_vector_world("point-gap")
-    assert world.reset(NONE).tolist() == [-0.5, 0]
-    step = jax.jit(lambda state, action: world.step(NONE, jnp.array(state), jnp.array(action)))
+    assert world.reset_from(NONE).tolist() == [-0.5, 0]
+    step = jax.jit(lambda state, action: world.step_from(NONE, jnp.array(state), jnp.array(action)))
     np.testing.assert_allclose(step([-0.5, 0.0], [0.5, -3.0]), [-0.46, -0.08], atol=1e-7)
     np.testing.assert_allclose(step([0.97, -0.98], [1.0, -1.0]), [1, -1])
     np.testing.assert_allclose(step([-0.04, 0.1], [1.0, 1.0]), [0.04, 0.18], atol=1e-7)
@@ -61,7 +61,7 @@ def test_the_gaps_steps_are_those_of_the_facts():
 
 def test_a_step_over_the_border_of_mepols_world_is_not_taken():
     world = make_vector_world("mepol-grid")
-    step = jax.jit(lambda state, action: world.step(NONE, jnp.array(state), jnp.array(action)))
+    step = jax.jit(lambda state, action: world.step_from(NONE, jnp.array(state), jnp.array(action)))
     np.testing.assert_array_equal(step([5.9, 4.0], [1.0, 0.0]), np.array([5.9, 4.0], np.float32))
     np.testing.assert_array_equal(step([-3.0, -5.9], [0.5, -0.6]), np.array([-3.0, -5.9], np.float32))
     np.testing.assert_allclose(step([5.9, 4.0], [0.4, 1.0]), [5.98, 4.2], rtol=1e-6)
@@ -70,12 +70,12 @@ def test_a_step_over_the_border_of_mepols_world_is_not_taken():
 def test_starts_are_uniform_over_regions_and_within_each():
     noise = jax.random.uniform(jax.random.key(1), (20_000, 3))
     mepol = make_vector_world("mepol-grid")
-    starts = np.asarray(jax.jit(jax.vmap(mepol.reset))(noise))
+    starts = np.asarray(jax.jit(jax.vmap(mepol.reset_from))(noise))
     assert (starts >= -6).all()
     assert (starts <= -4).all()
     np.testing.assert_allclose(starts.mean(axis=0), -5, atol=0.02)
     two = point_maze(starts=[(-1, -1), (0, 1, 0, 0.5)], horizon=5, step_size=0.1)
-    places = np.asarray(jax.jit(jax.vmap(two.reset))(noise))
+    places = np.asarray(jax.jit(jax.vmap(two.reset_from))(noise))
     is_corner = (places == -1).all(axis=-1)
     assert is_corner.mean() == pytest.approx(0.5, abs=0.02)
     np.testing.assert_allclose(places[~is_corner].mean(axis=0), [0.5, 0.25], atol=0.02)
@@ -98,7 +98,7 @@ def test_the_papers_maps_lead_as_far_as_on_the_grid(text, name, paper_horizon):
     world, grid = make_vector_world(name), gridworld(text)
     assert world.horizon * world.step_size == paper_horizon
     assert world.free_area == grid.num_states == 43
-    assert world.num_free_cells == 4 * 43
+    assert world.num_states == 4 * 43
     assert point_map(text).horizon == 4 * grid.horizon
 
 
@@ -109,13 +109,13 @@ def test_a_point_that_walks_the_grids_way_is_where_the_grid_says():
 
     def move(places, action):
         state, point = places
-        after = grid.step(NONE, state, action)
-        four_steps_on = jax.lax.fori_loop(0, 4, lambda _, here: world.step(NONE, here, moves[action]), point)
+        after = grid.step_from(NONE, state, action)
+        four_steps_on = jax.lax.fori_loop(0, 4, lambda _, here: world.step_from(NONE, here, moves[action]), point)
         places = after, jnp.where(after == state, point, four_steps_on)
         return places, places
 
     actions = jax.random.randint(jax.random.key(2), 200, 0, 4)
-    states, points = jax.lax.scan(move, (grid.reset(NONE), world.reset(NONE)), actions)[1]
+    states, points = jax.lax.scan(move, (grid.reset_from(NONE), world.reset_from(NONE)), actions)[1]
     row, column = np.asarray(grid.positions)[states].T
     np.testing.assert_allclose(points, np.stack([column + 0.5, rows - row - 0.5], axis=-1), atol=1e-4)
     assert len(np.unique(states)) > 10

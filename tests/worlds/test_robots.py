@@ -89,7 +89,7 @@ def test_the_ant_starts_as_gymnasiums_does(the_ant):
     environment = gymnasium.make("Ant-v5").unwrapped
     environment.reset(seed=0)
     noise = jax.random.uniform(jax.random.key(0), (1000, the_ant.num_reset_uniforms)).at[0].set(0.0)
-    states = jax.vmap(the_ant.reset)(noise)
+    states = jax.vmap(the_ant.reset_from)(noise)
     shifts = np.asarray(states.positions) - environment.init_qpos
     assert np.abs(shifts).max() == pytest.approx(0.1, abs=1e-3)
     assert np.isfinite(states.velocities).all()
@@ -110,7 +110,7 @@ def test_the_ant_shows_where_its_torso_is_first(the_ant):
 def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
     environment = gymnasium.make("Ant-v5").unwrapped
     environment.data.qpos[2] = height
-    state = the_ant.reset(jnp.full(29, 0.5))
+    state = the_ant.reset_from(jnp.full(29, 0.5))
     state = state._replace(positions=state.positions.at[2].set(height))
     assert bool(the_ant.is_over(state)) == is_over == (not environment.is_healthy)
     going_on = dataclasses.replace(the_ant, healthy_heights=(-math.inf, math.inf))
@@ -118,7 +118,7 @@ def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
 
 
 def test_what_an_ant_carries_is_small(the_ant):
-    state = the_ant.reset(jnp.full(29, 0.5))
+    state = the_ant.reset_from(jnp.full(29, 0.5))
     after = jax.eval_shape(the_ant.step, jnp.zeros(0), state, jnp.zeros(8))
     assert jax.tree.map(jnp.shape, after) == ((15,), (14,), (14,))
 

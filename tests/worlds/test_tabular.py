@@ -48,7 +48,7 @@ def test_steps_are_drawn_with_the_given_probabilities():
     world = from_kernel(kernel, np.ones(5) / 5, horizon=1)
     noise = jax.random.uniform(jax.random.key(0), (50_000, 1))
     for state, action in itertools.product(range(5), range(2)):
-        arrived = jax.vmap(lambda n, s=state, a=action: world.step(n, jnp.int32(s), jnp.int32(a)))(noise)
+        arrived = jax.vmap(lambda n, s=state, a=action: world.step_from(n, jnp.int32(s), jnp.int32(a)))(noise)
         np.testing.assert_allclose(np.bincount(arrived, minlength=5) / 50_000, kernel[state, action], atol=0.012)
 
 
@@ -66,7 +66,7 @@ def test_no_noise_below_one_picks_an_impossible_successor():
     world = from_kernel(np.array([[[1 / 3, 1 / 3, 1 / 3, 0.0]]] * 4), np.array([1.0, 0, 0, 0]), horizon=1)
     largest = jnp.array([1 - 2.0**-24])
     assert world.num_states == 3
-    assert int(world.step(largest, jnp.int32(0), jnp.int32(0))) == 2
+    assert int(world.step_from(largest, jnp.int32(0), jnp.int32(0))) == 2
 
 
 @pytest.mark.parametrize(

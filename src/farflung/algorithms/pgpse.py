@@ -15,7 +15,7 @@ from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.entropy.credit import CREDITS, independent, recombined
 from farflung.policies import Networks, TabularSoftmax, Team, log_probabilities, neural_team, softmax_team
 from farflung.policies.rollout import Faults, Trajectories, acted_in, no_faults, play
-from farflung.worlds.world import Environment
+from farflung.worlds.world import CompiledWorld
 
 
 class PGPSEState(NamedTuple):
@@ -77,7 +77,7 @@ class PGPSE(eqx.Module):
         team = softmax_team(key, environment, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
-    def sample(self, key: PRNGKeyArray, environment: Environment, state: PGPSEState) -> Trajectories:
+    def sample(self, key: PRNGKeyArray, environment: CompiledWorld, state: PGPSEState) -> Trajectories:
         """The batch of trajectories that an update learns from."""
         return play(key, state.team, environment, self.batch_size, self.num_trajectories)
 

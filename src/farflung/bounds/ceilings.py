@@ -24,7 +24,7 @@ from farflung.config import CEILING_METHODS
 from farflung.config.checks import check_name, check_positive, whole_number
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.world import Environment
+from farflung.worlds.world import World
 
 _MOST_NONZEROS = 30_000
 _SECONDS_PER_FLOW = 50e-9
@@ -60,7 +60,7 @@ class Ceiling:
 
 
 def ceiling(
-    world: str | Path | Environment,
+    world: str | Path | World,
     agents: int,
     *,
     trajectories: int = 1,
@@ -138,7 +138,7 @@ def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:
 
 
 def infinite_trials_optimum(
-    world: str | Path | Environment,
+    world: str | Path | World,
     *,
     tolerance: float = 1e-3,
     time_limit: float | int = 60,
@@ -163,11 +163,11 @@ def infinite_trials_optimum(
     return Ceiling(bound, normalized, False, "frank-wolfe", climbed.value, climbed.visits, None, seconds)
 
 
-def _table_of(world: str | Path | Environment) -> TabularMDP:
+def _table_of(world: str | Path | World) -> TabularMDP:
     if isinstance(world, str | Path):
         return make_tabular_world(str(world))
-    if isinstance(world, TabularMDP):
-        return world
+    if world.table is not None:
+        return world.table
     raise ValueError(
         f"a ceiling is computed from a transition table, and {type(world).__name__} has none: make it a TabularMDP, say with "
         "tabular_mdp over bins of its states"

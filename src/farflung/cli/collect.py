@@ -55,7 +55,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
 
         trained = load_run(config.run)
         seed = typical_seed(trained) if config.seed is None else config.seed
-        trained.team_of(seed)  # raises ValueError if there is none
+        trained.team(seed)  # raises ValueError if there is none
         began = time.perf_counter()
         write, name, path, staging = _writer(config, output)
         aim = (config.goal, config.goal_radius)
@@ -91,7 +91,7 @@ def collect(config: Collect, output: CollectOutput) -> Callable[[], int]:
             "seed": seed,
             "random_seed": config.random_seed,
             "random": config.random,
-            "agents": trained.team.num_agents,
+            "agents": trained.policies.num_agents,
             "episodes": contents.num_episodes,
             "transitions": contents.num_transitions,
             "entropy": contents.entropy,

@@ -129,7 +129,7 @@ def _train(
 
 def _world(config: Explore, hosting: Hosting, features: Features) -> dict[str, Any]:
     """The settings, with the world itself where anything about it was said that its name doesn't say."""
-    settings = config.said  # what was left open depends on what the world turns out to be
+    settings = config.given  # what was left open depends on what the world turns out to be
     chosen = {name: value for name, value in dataclasses.asdict(features).items() if value is not None}
     if hosting == Hosting() and not chosen:
         return settings

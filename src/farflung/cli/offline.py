@@ -71,9 +71,7 @@ def _places(found: "Reached") -> list[tuple[Any, ...]]:
     """What is known of where each goal is, under these names."""
     import numpy as np
 
-    from farflung.worlds.tabular import TabularMDP
-
-    if not isinstance(found.world, TabularMDP):
+    if found.world.table is None:
         return [(round(x, 4), round(y, 4)) for x, y in found.goals.tolist()]
     labels = np.asarray(found.world.labels)[found.goals].tolist()
     positions = [(None, None)] * len(labels)

@@ -58,7 +58,7 @@ class Explore:
     networks where its observations are real numbers.
     """
 
-    _unsaid: ClassVar[tuple[str, ...]] = ()
+    _left_open: ClassVar[tuple[str, ...]] = ()
     """Of each config, what was left open when it was made."""
 
     world: World
@@ -124,7 +124,7 @@ class Explore:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false, not {getattr(self, name)!r}")
         check_name("preset", self.preset, tuple(PRESETS))
-        object.__setattr__(self, "_unsaid", tuple(field.name for field in fields(self) if getattr(self, field.name) is None))
+        object.__setattr__(self, "_left_open", tuple(field.name for field in fields(self) if getattr(self, field.name) is None))
         if self.policy is None and self.world in CONTINUOUS_WORLDS:
             object.__setattr__(self, "policy", "neural")
         presets, rates = (NEURAL_PRESETS, NEURAL_LEARNING_RATES) if self.is_neural else (PRESETS, LEARNING_RATES)
@@ -181,17 +181,17 @@ class Explore:
         return self.policy in NETWORKS
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The settings that were not left open."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self._unsaid}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self._left_open}
 
     def with_networks(self) -> "Explore":
         """The same for a world whose states turned out to be vectors: what was left open is settled anew."""
         if self.is_neural:
             return self
-        if self.policy in TABLES and "policy" not in self._unsaid:
+        if self.policy in TABLES and "policy" not in self._left_open:
             raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
-        left_open: dict[str, Any] = dict.fromkeys(self._unsaid)
+        left_open: dict[str, Any] = dict.fromkeys(self._left_open)
         return replace(self, **(left_open | {"policy": "neural"}))
 
     def with_tables(self) -> "Explore":

@@ -24,11 +24,9 @@ from farflung.numerics.compilation import ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy
 from farflung.policies.rollout import Trajectories, play
 from farflung.runs.run import Run, typical_seed
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.named import OfVectors, World
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import World
 
 _TRANSITIONS_PER_PART = 2**18
 _VECTOR_TRANSITIONS_PER_PART = 2**15
@@ -108,14 +106,14 @@ def play_parts(
     """
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
-    team = random_team(world) if random else run.team_of(seed)
+    team = random_team(world) if random else run.team(seed).policies
     metadata = {**_about(config, seed, is_random=random), "random_seed": random_seed}
     if goal_radius is not None and not goal:
         raise ValueError("a goal's radius needs a goal")
-    if isinstance(world, HostedTable):
+    if world.is_hosted and world.projection is None:
         (random_seed,) = whole_seeds([random_seed])
         parts = play_hosted(world, team, episodes, random_seed, metadata, first_part, before)
-    elif isinstance(world, HostedVectors):
+    elif world.is_hosted:
         (random_seed,) = whole_seeds([random_seed])
         parts = play_vectors(world, team, episodes, random_seed, metadata, first_part)
     else:
@@ -125,7 +123,7 @@ def play_parts(
 
 def random_team(world: World) -> Any:
     """Who takes random actions in a world."""
-    if isinstance(world, OfVectors):
+    if world.projection is not None:
         return UniformPolicy(world.actions)
     return TabularSoftmax(jnp.zeros((1, world.num_states, world.num_actions)))
 
@@ -167,7 +165,7 @@ def play_compiled(
     left = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
     num_agents = team.num_agents
-    is_continuous = isinstance(world, VectorWorld)
+    is_continuous = world.projection is not None
     at_once = _VECTOR_TRANSITIONS_PER_PART if is_continuous else _TRANSITIONS_PER_PART
     num_rounds = max(1, at_once // (num_agents * world.horizon))
     num_parts = -(-left // (num_rounds * num_agents))
@@ -191,11 +189,11 @@ def play_compiled(
 @partial(ReproducibleIfWorld, static_argnums=4)
 def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int) -> Trajectories:
     """Episodes with the actions that the world was told."""
-    if isinstance(world, VectorWorld) and world.may_end_early:
+    if world.projection is not None and world.may_end_early:
         # With one more action it shows whether the state after the last one has ended the episode.
         world = dataclasses.replace(world, horizon=world.horizon + 1)
     played = play(jr.fold_in(key, part), team, world, num_rounds, 1)
-    if not isinstance(world, VectorWorld):
+    if world.projection is None:
         return played
     told = jax.vmap(team.executed)(played.actions.reshape(-1, *played.actions.shape[4:]))
     return played._replace(actions=told.reshape(played.actions.shape))
@@ -222,7 +220,7 @@ def _as_dataset(
     trajectories: Trajectories, *, world: TabularMDP, source: Source, num_agents: int, num_episodes: int
 ) -> Dataset:
     states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[:num_episodes] for array in trajectories[:2])
-    assert isinstance(source.world, TabularMDP)
+    assert source.world is not None
     labels = np.asarray(source.world.labels)
     is_numbered = np.array_equal(labels, np.arange(len(labels)))
     ended = np.zeros(len(states), bool)

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import entropy
 
-from farflung.worlds.point_maze import PointMaze
 from farflung.worlds.projection import Box, Projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.vectors import VectorWorld
@@ -158,7 +157,8 @@ class Contents:
     @property
     def can_be_tried(self) -> bool:
         """Whether it is known where a policy that was learnt from the data could try to reach goals."""
-        return isinstance(self.source.world, TabularMDP | PointMaze)
+        world = self.source.world
+        return world is not None and (world.table is not None or bool(world.starts))
 
     @property
     def entropy(self) -> float | None:
@@ -206,10 +206,10 @@ def checked(dataset: Dataset) -> Dataset:
     if dataset.agents.min(initial=0) < 0:
         raise ValueError("agents are numbered from 0 on")
     world = source.world
-    if isinstance(world, TabularMDP):
+    if world is not None and world.table is not None:
         if source.actions != world.num_actions:
             raise ValueError(f"the dataset has {source.actions} actions, and its world {world.num_actions}")
-        if not isinstance(source.observations, int) or int(world.labels.max()) >= source.observations:
+        if not isinstance(source.observations, int) or int(world.table.labels.max()) >= source.observations:
             raise ValueError("the world of the dataset has more observations than the dataset")
     elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.observation_size):
         raise ValueError("the world of the dataset has other observations than the dataset")
@@ -289,7 +289,7 @@ def _blank_after_ends(dataset: Dataset) -> Dataset:
 def states_of(dataset: Dataset) -> tuple[TabularMDP, Steps]:
     """The world of a dataset, and its steps with the world's states in place of the observations."""
     world = dataset.source.world
-    if not isinstance(world, TabularMDP):
+    if world is None or world.table is None:
         raise ValueError("the world that the dataset is from is not known: neither a table of it nor its environment is stored")
     index = np.full(dataset.source.num_observations, -1, np.int32)
     index[np.asarray(world.labels)] = np.arange(world.num_states)

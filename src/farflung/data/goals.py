@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from farflung.config.checks import check_positive
 from farflung.data.episodes import Dataset, Source, cut
 from farflung.worlds.as_gymnasium.point import place_in
-from farflung.worlds.point_maze import POINT_MAZE, PointMaze
+from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Projection
-from farflung.worlds.tabular import TabularMDP
 
 Reward = Callable[[np.ndarray, np.ndarray, np.ndarray], ArrayLike]
 """What steps pay: a function of the observations, the actions and the next observations of many steps at once."""
@@ -63,7 +62,7 @@ def observation_at(source: Source, goal: Place) -> int:
         return _checked_number(source, goal[0])
     if len(goal) != 2:
         raise ValueError(f"a goal is a row and a column, or one observation, not {len(goal)} numbers")
-    if not isinstance(source.world, TabularMDP) or source.world.positions is None:
+    if source.world is None or source.world.table is None or source.world.positions is None:
         raise ValueError("this world is no map: give the goal as one observation instead of a row and a column")
     (found,) = np.nonzero((np.asarray(source.world.positions) == np.asarray(goal)).all(axis=1))
     if not len(found):
@@ -102,7 +101,7 @@ def _place(source: Source, goal: int | float | Place, radius: float | None) -> t
     if source.projection is None:
         raise ValueError("nothing says which features of these observations a goal is given in: relabel with a reward")
     names, low, high = source.projection.names, source.projection.low, source.projection.high
-    if isinstance(source.world, PointMaze):
+    if source.world is not None and source.world.starts:
         place = place_in(source.world, goal if isinstance(goal, Sequence) else (goal,))
         radius = source.world.step_size if radius is None else radius
     else:

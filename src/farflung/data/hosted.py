@@ -41,14 +41,14 @@ def play_hosted(
     Args:
         before: the part before the first one.
     """
-    world = world.made().as_it_is()  # states that are met here are not the run's
+    world = world.with_environment().snapshot()  # states that are met here are not the run's
     if before is not None and isinstance(world.index, Met):
         world.index.know(np.asarray(before.source.metadata["features"], np.int64))
     for part in _played(world, team, episodes, random_seed, first_part):
         source, first_observation = _source(world, metadata)
         agents = np.arange(len(part.states), dtype=np.int32) % team.num_agents  # each part begins with the first
         is_seen, is_step = part.states != OVER, part.states[:, 1:] != OVER
-        actions = np.asarray(world.actions)[part.actions] if "features" not in source.metadata else part.actions
+        actions = np.asarray(world.env_actions)[part.actions] if "features" not in source.metadata else part.actions
         yield Dataset(
             observations=np.where(is_seen, part.states + first_observation, 0),
             actions=np.where(is_step, actions, 0),
@@ -89,7 +89,7 @@ def play_vectors(
     first_part: int = 0,
 ) -> Iterator[Dataset]:
     """Episodes of networks in a world of vectors, in parts."""
-    world = world.made()
+    world = world.with_environment()
     source = _vector_source(world, metadata)
     of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
 

@@ -122,10 +122,10 @@ def success_rate(
     def episode(noise: Float[Array, " uniform"]) -> Bool[Array, ""]:
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             state, is_there = carry
-            state = world.step(jnp.zeros(0), state, jnp.tanh(networks.policy(_seen(world, state))))
+            state = world.step_from(jnp.zeros(0), state, jnp.tanh(networks.policy(_seen(world, state))))
             return (state, is_there | _arrives(state, goal, settings)), None
 
-        first = world.reset(noise)
+        first = world.reset_from(noise)
         (_, is_there), _ = jax.lax.scan(step, (first, _arrives(first, goal, settings)), None, settings.max_steps)
         return is_there
 

@@ -138,10 +138,10 @@ def _try(
 
         def step(carry: tuple[Array, Array], noise: Array) -> tuple[tuple[Array, Array], None]:
             state, is_there = carry
-            state = world.step(noise, state, greedy[state])
+            state = world.step_from(noise, state, greedy[state])
             return (state, is_there | (state == goal)), None
 
-        first = world.reset(reset_noise)
+        first = world.reset_from(reset_noise)
         by_step = step_noise.reshape(settings.max_steps, world.num_step_uniforms)
         (_, is_there), _ = jax.lax.scan(step, (first, first == goal), by_step)
         return is_there

@@ -23,12 +23,12 @@ from farflung.runs.run import Run
 from farflung.runs.worlds import world_from_bytes, world_to_bytes
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.worlds.gymnasium_table import from_gymnasium
-from farflung.worlds.named import OfVectors, World
 from farflung.worlds.named_vectors import make_vector_world
 from farflung.worlds.point_maze import POINT_MAZE, PointMaze
 from farflung.worlds.projection import Box, Discrete, read_projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import World
 
 _CLASSICS = {
     "mountain-car": "MountainCarContinuous-v0",
@@ -39,7 +39,7 @@ _CLASSICS = {
 
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
     """What is known of the world that a run was trained in."""
-    if isinstance(run.world, VectorWorld):
+    if run.world.projection is not None:
         return continuous_source(run.world, metadata)
     spec = environment_spec(run.config, run.table)
     if spec is None:
@@ -59,7 +59,7 @@ def continuous_source(world: VectorWorld, metadata: Mapping[str, Any]) -> Source
 
 
 def vector_source(
-    world: OfVectors,
+    world: World,
     observations: int | Box | None,
     environment: str | None,
     metadata: Mapping[str, Any],
@@ -222,7 +222,8 @@ def _space_from_json(name: str, space: Any) -> int | Box:
 
 
 def _not_hosted(world: World) -> TabularMDP | VectorWorld:
-    assert isinstance(world, TabularMDP | VectorWorld), "worlds stepped on the host are not stored with a dataset"
+    if world.is_hosted:
+        raise ValueError("worlds stepped on the host are not stored with a dataset")
     return world
 
 

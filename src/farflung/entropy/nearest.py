@@ -20,7 +20,7 @@ _MOST_INSERTED = 32_000
 _MOST_NUMBERS_PER_ARGUMENT = 8192
 
 
-def particles(
+def nearest_neighbours(
     neighbours: int = 4,
     *,
     scale: Sequence[float] = (),
@@ -51,10 +51,10 @@ def particles(
         floor: distances, after scaling, are at least that. States that are alike, as in the corner where an agent is stuck,
             would be infinitely unsurprising; a thousandth of what is typical is as close as it gets for all that can be told
             apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in one
-            dimension, which are naturally k / 2 n apart, choose less. `num_alike` counts the states that it concerns.
+            dimension, which are naturally k / 2 n apart, choose less. `num_duplicates` counts the states that it concerns.
 
     >>> corners = jnp.array([[[[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]]])
-    >>> round(float(particles(1).value(corners)), 4)  # 1 + 1/2 + 1/3 + log pi
+    >>> round(float(nearest_neighbours(1).value(corners)), 4)  # 1 + 1/2 + 1/3 + log pi
     2.9781
     """
     _check(neighbours, scale, floor)
@@ -108,7 +108,7 @@ def particles(
     return Entropy(value, gains)
 
 
-def num_alike(
+def num_duplicates(
     states: Float[Array, "agent trajectory times feature"],
     neighbours: int = 4,
     *,

@@ -7,13 +7,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
-from farflung.figures.maps import Mapped, draw_on_map, is_wide
+from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.paths import draw_team
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain
 from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.named import OfVectors
 
 _MOST_AGENTS_SHOWN = 12
 
@@ -21,16 +19,16 @@ _MOST_AGENTS_SHOWN = 12
 def explored(run: Run) -> Figure:
     """The learning curves of a run, and on a map where the team and each of its agents go."""
     with mpl.rc_context(STYLE):
-        if isinstance(run.world, OfVectors) and run.paths is not None:
+        if run.world.projection is not None and run.paths is not None:
             figure = Figure(figsize=(14, 5), layout="constrained")
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
             _learning_curves(left, left.subplots(len(_labels(run)), 1, sharex=True), run)
             draw_team(right, run)
-        elif isinstance(run.world, OfVectors) or run.world.positions is None:
+        elif run.world.positions is None:
             figure = Figure(figsize=(4.5 * len(_labels(run)), 3.8), layout="constrained")
             _learning_curves(figure, figure.subplots(1, len(_labels(run))), run)
         else:
-            figure = Figure(figsize=(12, 6 if is_wide(_mapped(run)) else 5), layout="constrained")
+            figure = Figure(figsize=(12, 6 if is_wide(run.world) else 5), layout="constrained")
             left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
             _learning_curves(left, left.subplots(2, 1, sharex=True), run)
             _occupancy_maps(right, run)
@@ -62,7 +60,7 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
 
 def _labels(run: Run) -> dict[str, str]:
     """The metrics that are drawn, and what they are called on an axis."""
-    if not isinstance(run.world, OfVectors):
+    if run.world.projection is None:
         return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
     labels = {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
     if run.metrics.particle_entropy is not None:
@@ -75,7 +73,7 @@ def _ceilings(run: Run) -> dict[str, float]:
     if "ceiling" not in run.summary:
         return {}
     ceilings = {"normalized_entropy": run.summary["ceiling"]["normalized_bound"]}
-    if isinstance(run.world, OfVectors) and np.isfinite(run.world.free_area):
+    if np.isfinite(run.world.free_area):
         ceilings["particle_entropy"] = float(np.log(run.world.free_area))
     return ceilings
 
@@ -87,7 +85,7 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
     if num_agents == 1:
         _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
-    wide = is_wide(_mapped(run))
+    wide = is_wide(run.world)
     if wide:
         parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
     else:
@@ -103,7 +101,7 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
         if agent >= shown:
             axis.set_axis_off()
             continue
-        image = draw_on_map(axis, _mapped(run), visits[agent], norm)
+        image = draw_on_map(axis, run.world, visits[agent], norm)
         axis.set_title(f"agent {agent + 1}", fontsize=8)
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
@@ -111,19 +109,13 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
 
 
 def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
-    if isinstance(run.world, HostedTable):
-        assert run.host_statistics is not None
+    if run.host_statistics is not None:
         return run.host_statistics.visits[run.config.seeds.index(seed)]
-    return np.asarray(occupancy(run.table, run.team_of(seed)))
-
-
-def _mapped(run: Run) -> Mapped:
-    assert not isinstance(run.world, OfVectors)
-    return run.world
+    return np.asarray(occupancy(run.table, run.team(seed).policies))
 
 
 def _team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
     axis = figure.subplots()
-    image = draw_on_map(axis, _mapped(run), visits)
+    image = draw_on_map(axis, run.world, visits)
     axis.set_title(title)
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)

@@ -18,7 +18,6 @@ from farflung.figures.paths import cells_of, cells_on_map, plane_of, plane_of_ma
 from farflung.policies.rollout import play
 from farflung.runs.files import umask
 from farflung.runs.run import Run, typical_seed
-from farflung.worlds.named import OfVectors
 
 _DPI = 100
 _SECONDS_AT_THE_END = 1.5
@@ -81,7 +80,7 @@ def episode_of(run: Run, element: int = 0) -> Episode:
     num_agents = run.config.agents
     kind = f"one policy, {num_agents} trajectories" if run.config.single else f"{num_agents} agent{'s' * (num_agents > 1)}"
     title = f"{run.config.world}, {kind}"
-    if isinstance(run.world, OfVectors):
+    if run.world.projection is not None:
         if run.paths is None:
             raise ValueError("the run has kept no paths of its agents that could be filmed")
         if element >= len(run.paths.features):
@@ -90,10 +89,10 @@ def episode_of(run: Run, element: int = 0) -> Episode:
             )
         projection, features = run.world.projection, run.paths.features[element]
         cells = cells_of(features, projection.low, projection.high, projection.bins)
-        return Episode(title, plane_of(run.world), points_of(features), cells, run.world.num_free_cells)
+        return Episode(title, plane_of(run.world), points_of(features), cells, run.world.num_states)
     if run.table.positions is None:
         raise ValueError(f"the states of {run.config.world} lie on no map: there is nothing to film")
-    team = run.team_of(typical_seed(run))
+    team = run.team(typical_seed(run)).policies
     states = np.asarray(play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths

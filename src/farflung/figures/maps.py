@@ -10,22 +10,18 @@ from matplotlib.quiver import Quiver
 
 from farflung.figures.style import GRID_LINE, START_MARK, WALL
 from farflung.worlds.gridworld import MOVES
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.tabular import TabularMDP
-
-Mapped = TabularMDP | HostedTable
-"""Worlds whose states may lie on a map of cells."""
+from farflung.worlds.world import World
 
 _LARGEST_WITH_CELLS = 40
 _LEAST_VISITS = 0.002
 
 
-def is_wide(world: Mapped) -> bool:
+def is_wide(world: World) -> bool:
     rows, columns = np.asarray(world.positions).max(axis=0) + 1
     return bool(columns > 1.5 * rows)
 
 
-def draw_on_map(axis: Axes, world: Mapped, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
+def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
     """Colours each cell of a map by its state's value; walls and what cannot be reached are grey, the start is marked."""
     grid = _on_grid(world, values)
     rows, columns = grid.shape
@@ -33,7 +29,7 @@ def draw_on_map(axis: Axes, world: Mapped, values: Float[np.ndarray, " state"], 
     axis.imshow(_on_grid(world, np.zeros(world.num_states)), cmap=ListedColormap(["white"]))
     image = axis.imshow(grid, cmap="Blues", norm=norm or Normalize(0, float(np.nanmax(grid))))
     if max(rows, columns) <= _LARGEST_WITH_CELLS:
-        for row, column in np.asarray(world.positions)[np.asarray(world.start_states)]:
+        for row, column in np.asarray(world.positions)[np.asarray(world.start_states, int)]:
             axis.text(column, row, "S", color=START_MARK, ha="center", va="center", fontsize=8, fontweight="bold")
         axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
         axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
@@ -45,7 +41,7 @@ def draw_on_map(axis: Axes, world: Mapped, values: Float[np.ndarray, " state"], 
 
 def draw_policy(
     axis: Axes,
-    world: Mapped,
+    world: World,
     probabilities: Float[np.ndarray, "state action"],
     visits: Float[np.ndarray, " state"],
 ) -> Quiver:
@@ -71,7 +67,7 @@ def draw_policy(
     )
 
 
-def _on_grid(world: Mapped, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
+def _on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
     positions = np.asarray(world.positions)
     grid = np.full(positions.max(axis=0) + 1, np.nan)
     grid[*positions.T] = values

@@ -131,7 +131,7 @@ def continuous_html(world: "VectorWorld") -> str:
     facts = {
         "states": f"vectors of {world.observation_size:,} numbers",
         "to be covered": ", ".join(projection.names),
-        "cells": f"{world.num_free_cells:,} within reach, of a grid of {grid}",
+        "cells": f"{world.num_states:,} within reach, of a grid of {grid}",
         "actions": f"{world.num_actions:,} {kind}{'s' * (world.num_actions > 1)}",
         "horizon": f"{world.horizon:,}",
         "entropy from": f"the distance to neighbour {projection.neighbours}"

@@ -14,12 +14,10 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from farflung.figures.maps import Mapped
 from farflung.figures.style import BLUE, START_MARK, WALL, plain
 from farflung.runs.run import Run
-from farflung.worlds.named import OfVectors
-from farflung.worlds.point_maze import PointMaze
 from farflung.worlds.walls import Pair, Rectangle
+from farflung.worlds.world import World
 
 _AGENTS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
 OUT_OF_REACH = "#c9ccd1"
@@ -65,9 +63,10 @@ def cells_of(
     return np.where(is_real, np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), tuple(bins)), -1)
 
 
-def plane_of(world: OfVectors) -> Plane:
+def plane_of(world: World) -> Plane:
     """The first two features of a world; of a world with only one, that feature over time."""
     projection = world.projection
+    assert projection is not None
     if len(projection.names) == 1:
         low, high = (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
         is_free, angles = world.is_free.reshape(1, -1), tuple(1 for _ in projection.angles)
@@ -81,7 +80,7 @@ def plane_of(world: OfVectors) -> Plane:
     return Plane(names, low, high, is_free, world.walls, angles, is_to_scale=has_one_unit and not angles)
 
 
-def plane_of_map(world: Mapped) -> Plane:
+def plane_of_map(world: World) -> Plane:
     """A map of cells, each of which is a unit square, with the lowest row at the bottom."""
     columns, rows = cells_on_map(world).max(axis=0) + 1
     is_free = np.zeros((columns, rows), bool)
@@ -89,7 +88,7 @@ def plane_of_map(world: Mapped) -> Plane:
     return Plane(("", ""), (0.0, 0.0), (float(columns), float(rows)), is_free)
 
 
-def cells_on_map(world: Mapped) -> Int[np.ndarray, "state 2"]:
+def cells_on_map(world: World) -> Int[np.ndarray, "state 2"]:
     """The column of each state, and its row counted from below."""
     rows, columns = np.asarray(world.positions).T
     return np.stack([columns, rows.max() - rows], axis=-1)
@@ -125,12 +124,12 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
         axis.set(xticks=[], yticks=[])
 
 
-def draw_world(axis: Axes, world: OfVectors) -> None:
+def draw_world(axis: Axes, world: World) -> None:
     """The plane of a world without anybody in it; where episodes begin is marked, if it is a maze."""
     plane = plane_of(world)
     draw_plane(axis, plane)
     axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap([OUT_OF_REACH, "white"]), vmin=0, vmax=1)
-    for left, right, bottom, top in world.starts if isinstance(world, PointMaze) else ():
+    for left, right, bottom, top in world.starts:
         axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc="none", ec=START_MARK, lw=1))
         middle = ((left + right) / 2, (bottom + top) / 2)
         axis.text(*middle, "S", color=START_MARK, ha="center", va="center", fontsize=8, fontweight="bold")
@@ -177,7 +176,7 @@ def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]
 
 def draw_team(figure: SubFigure, run: Run) -> None:
     """One episode of a trained team in a continuous world, and how its visits are spread in several."""
-    assert isinstance(run.world, OfVectors)
+    assert run.world.projection is not None
     assert run.paths is not None
     plane, points = plane_of(run.world), points_of(run.paths.features)
     ways, coverage = figure.subplots(1, 2)

@@ -15,7 +15,6 @@ from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
 from farflung.runs.statistics import mean_and_interval
 from farflung.worlds.point_maze import PointMaze
-from farflung.worlds.tabular import TabularMDP
 
 _NAMES = ("the dataset", "random actions, as many episodes")
 
@@ -24,7 +23,7 @@ def reached(found: Reached, name: str) -> Figure:
     """The success rate of each goal: on the map or in the maze where there is one, and sorted."""
     world = found.world
     with mpl.rc_context(STYLE):
-        if isinstance(world, TabularMDP) and world.positions is None:
+        if world.table is not None and world.positions is None:
             figure = Figure(figsize=(7, 4), layout="constrained")
             _sorted(figure, found)
         else:
@@ -46,7 +45,7 @@ def reached(found: Reached, name: str) -> Figure:
 def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) -> ScalarMappable:
     """Colours each goal by its success rate: a cell of a map, or a disc in a maze that has its radius."""
     norm = Normalize(0, 1)
-    if isinstance(found.world, TabularMDP):
+    if found.world.table is not None:
         values = np.full(found.world.num_states, np.nan)
         values[found.goals] = success
         return draw_on_map(axis, found.world, values, norm)

@@ -95,6 +95,11 @@ class NeuralPolicy(eqx.Module):
 
         return sample
 
+    def sample_one(
+        self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
+    ) -> Array:
+        return self.sampler()(noise, time, observation)
+
     def executed(self, actions: Array) -> Array:
         return executed(self.actions, actions)
 

@@ -11,8 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.noise import uniforms
 from farflung.policies import Team, UniformPolicy
-from farflung.worlds.vectors import VectorWorld
-from farflung.worlds.world import Environment
+from farflung.worlds.world import CompiledWorld
 
 
 class WorldWarning(RuntimeWarning):
@@ -70,21 +69,21 @@ def acted_in(trajectories: Trajectories) -> Array:
 def play(
     key: PRNGKeyArray,
     team: Team | UniformPolicy,
-    environment: Environment,
+    world: CompiledWorld,
     batch_size: int,
     num_trajectories: int,
 ) -> Trajectories:
     """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
     copies = (batch_size, team.num_agents, num_trajectories)
-    num_reset, num_act = environment.num_reset_uniforms, team.num_uniforms
-    num_step = num_act + environment.num_step_uniforms
-    num_steps = num_step * environment.horizon
+    num_reset, num_act = world.num_reset_uniforms, team.num_uniforms
+    num_step = num_act + world.num_step_uniforms
+    num_steps = num_step * world.horizon
     noise = uniforms(key, (num_steps + num_reset, *copies))
-    step_noise = noise[:num_steps].reshape(num_step, environment.horizon, *copies)
+    step_noise = noise[:num_steps].reshape(num_step, world.horizon, *copies)
     reset_noise = noise[num_steps:]
 
-    if isinstance(environment, VectorWorld):
-        return _play_vectors(team, environment, reset_noise, step_noise)
+    if world.projection is not None:
+        return _play_vectors(team, world, reset_noise, step_noise)
 
     def play_one(policy: Any, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
         act = policy.sampler()
@@ -92,10 +91,10 @@ def play(
         def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             time, noise = inputs
             action = act(noise[:num_act], time, state)
-            return environment.step(noise[num_act:], state, action), (state, action)
+            return world.step_from(noise[num_act:], state, action), (state, action)
 
-        times = jnp.arange(environment.horizon, dtype=jnp.int32)
-        first = environment.reset(reset_noise)
+        times = jnp.arange(world.horizon, dtype=jnp.int32)
+        first = world.reset_from(reset_noise)
         last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
         return Trajectories(jnp.append(states, last), actions)
 
@@ -107,7 +106,7 @@ def play(
 
 def _play_vectors(
     team: Team | UniformPolicy,
-    world: VectorWorld,
+    world: Any,
     reset_noise: Float[Array, "reset batch agent trajectory"],
     step_noise: Float[Array, "step time batch agent trajectory"],
 ) -> Trajectories:
@@ -136,7 +135,7 @@ def _play_vectors(
         time, noise = inputs
         actions = act_all(team, noise[:num_act], time, by_copy(seen))
         world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
-        following = jax.vmap(world.step)(world_noise, state, in_a_row(team.executed(actions)))
+        following = jax.vmap(world.step_from)(world_noise, state, in_a_row(team.executed(actions)))
         observed = jax.vmap(world.observe)(following)
         is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
         goes_on = ~(is_over | is_broken)
@@ -147,7 +146,7 @@ def _play_vectors(
         state, seen = jax.tree.map(kept, following, state), kept(observed, jnp.full_like(observed, jnp.nan))
         return (state, seen, ~goes_on | jax.vmap(world.is_over)(state)), (seen, actions, jnp.where(is_broken, time + 1, 0))
 
-    first = jax.vmap(world.reset)(reset_noise.reshape(len(reset_noise), num_copies).T)
+    first = jax.vmap(world.reset_from)(reset_noise.reshape(len(reset_noise), num_copies).T)
     begin = (first, jax.vmap(world.observe)(first), jax.vmap(world.is_over)(first))
     times = jnp.arange(world.horizon, dtype=jnp.int32)
     _, (states, actions, broken) = jax.lax.scan(step, begin, (times, jnp.moveaxis(step_noise, 1, 0)))

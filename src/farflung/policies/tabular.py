@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,6 @@ from farflung.numerics.arrays import (
     sum_by_index,
 )
 from farflung.numerics.noise import uniforms
-from farflung.worlds.world import Outline
 
 
 class TabularSoftmax(eqx.Module):
@@ -43,6 +43,11 @@ class TabularSoftmax(eqx.Module):
         return self.logits.shape[-1]
 
     @property
+    def num_times(self) -> int:
+        """Tables of one policy: one, or one for each time."""
+        return self.logits.shape[-3] if self.is_time_dependent else 1
+
+    @property
     def probabilities(self) -> Float[Array, "*axes state action"]:
         return jnp.exp(log_softmax(self.logits))
 
@@ -54,6 +59,12 @@ class TabularSoftmax(eqx.Module):
             return inverse_cdf(cumulative, self._row(time, state), self.num_actions, noise[0])
 
         return sample
+
+    def sample_one(self, noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
+        """Picks one action, for which one row of the table is enough."""
+        logits = self.logits.reshape(-1, self.num_actions)[self._row(jnp.minimum(time, self.num_times - 1), state)]
+        thresholds = cumulative_sum(jnp.exp(log_softmax(logits)))
+        return jnp.sum(noise[0] >= thresholds[:-1], dtype=jnp.int32)
 
     def executed(self, actions: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
         """What the world is told: the choice as it is."""
@@ -121,22 +132,22 @@ def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
 
 def softmax_team(
     key: PRNGKeyArray,
-    environment: Outline,
+    world: Any,
     num_agents: int,
     *,
     scale: Float[ArrayLike, ""] = 1.0,
     is_time_dependent: bool = False,
 ) -> TabularSoftmax:
     """A team whose logits are drawn uniformly from (-scale, scale); the paper's from (-1, 1)."""
-    logits = jnp.asarray(scale) * (2 * uniforms(key, _team_shape(environment, num_agents, is_time_dependent)) - 1)
+    logits = jnp.asarray(scale) * (2 * uniforms(key, _team_shape(world, num_agents, is_time_dependent)) - 1)
     return TabularSoftmax(logits, is_time_dependent)
 
 
-def uniform_team(environment: Outline, num_agents: int) -> TabularSoftmax:
+def uniform_team(world: Any, num_agents: int) -> TabularSoftmax:
     """A team that takes every action with equal probability: the paper's random baseline."""
-    return TabularSoftmax(jnp.zeros(_team_shape(environment, num_agents, is_time_dependent=False)))
+    return TabularSoftmax(jnp.zeros(_team_shape(world, num_agents, is_time_dependent=False)))
 
 
-def _team_shape(environment: Outline, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
-    times = (environment.horizon,) if is_time_dependent else ()
-    return (num_agents, *times, environment.num_states, environment.num_actions)
+def _team_shape(world: Any, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
+    times = (world.horizon,) if is_time_dependent else ()
+    return (num_agents, *times, world.num_states, world.num_actions)

@@ -21,18 +21,15 @@ from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
 from farflung.runs.contents import check_files, check_visits, read_config, write_header
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically
-from farflung.runs.metrics_table import Records
+from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import UNFINISHED
 from farflung.runs.worlds import world_from_arrays, world_from_bytes, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.world import HostedWorld
-from farflung.worlds.named import World
+from farflung.worlds.world import World
 
 MINUTES = 2.0
 """Between two checkpoints, unless something else is asked for."""
 _NUM_KEPT = 3
-_STEPPING = ("copies", "workers", "timeout")
 _CONFIG, _WORLD, _METRICS = "config.json", "world.npz", "metrics.csv"
 
 
@@ -45,7 +42,7 @@ class Checkpoint:
     """Where a training stood when it was last kept."""
 
     training_state: TrainingState
-    records: Records
+    records: MetricsTable
     seconds: float
     """That it had trained for."""
     world: World | None
@@ -53,7 +50,7 @@ class Checkpoint:
 
 
 @dataclasses.dataclass
-class Keeper:
+class Checkpointer:
     """Keeps a training in the folder of its run from time to time."""
 
     out: Path
@@ -84,8 +81,8 @@ class Keeper:
             frozenset(path.name for path in self.out.iterdir() if path.name != UNFINISHED) if self.out.is_dir() else frozenset()
         )
 
-    def new_records(self) -> Records:
-        return Records(self.config.seeds, self.folder / _METRICS)
+    def new_metrics_table(self) -> MetricsTable:
+        return MetricsTable(self.config.seeds, self.folder / _METRICS)
 
     def is_due(self, progress: Progress) -> bool:
         """Time is that of a clock that nobody can set."""
@@ -93,7 +90,7 @@ class Keeper:
         by_count = self.num_updates is not None and progress.update - update >= self.num_updates
         return progress.update > update and (by_count or time.monotonic() - moment >= 60 * self.minutes)
 
-    def keep(self, progress: Progress, records: Records, seconds: float) -> None:
+    def write(self, progress: Progress, records: MetricsTable, seconds: float) -> None:
         """Writes a checkpoint and drops the oldest; a full disk is told, and training goes on."""
         self._kept = (progress.update, time.monotonic())
         try:
@@ -135,7 +132,7 @@ class Keeper:
         return bool(_checkpoints(self.folder))
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def resume_hint(self) -> Iterator[None]:
         """Has what goes wrong say as well that it can be gone on, if it can."""
         try:
             yield
@@ -151,27 +148,28 @@ class Keeper:
 
 
 @contextlib.contextmanager
-def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, updates: int | None = None) -> Iterator[Keeper]:
+def new_checkpoints(
+    out: Path, config: Explore, world: World, minutes: float = MINUTES, updates: int | None = None
+) -> Iterator[Checkpointer]:
     """Keeps a new training in the folder of its run; an earlier one that was not finished is discarded."""
-    keeper = Keeper(out, config, world, minutes, updates)
+    checkpointer = Checkpointer(out, config, world, minutes, updates)
     is_new = not out.exists()
     try:
-        keeper.folder.mkdir(parents=True, exist_ok=True)
-        with locked(keeper.folder, out):
-            for old in keeper.folder.iterdir():
+        checkpointer.folder.mkdir(parents=True, exist_ok=True)
+        with locked(checkpointer.folder, out):
+            for old in checkpointer.folder.iterdir():
                 if old.name != LOCK:
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             content = world_to_bytes(world)
-            write_atomically(keeper.folder / _WORLD, content)
-            stepping = {name: getattr(world, name) for name in _STEPPING} if isinstance(world, HostedWorld) else {}
+            write_atomically(checkpointer.folder / _WORLD, content)
             sums = {_WORLD: hashlib.sha256(content).hexdigest()}
-            header = write_header(config, version("farflung"), stepping=stepping, sha256=sums)
-            write_atomically(keeper.folder / _CONFIG, header)
+            header = write_header(config, version("farflung"), stepping=world.stepping, sha256=sums)
+            write_atomically(checkpointer.folder / _CONFIG, header)
             try:
-                yield keeper
+                yield checkpointer
             finally:
-                if not keeper.has_checkpoints:
-                    keeper.discard()
+                if not checkpointer.has_checkpoints:
+                    checkpointer.discard()
                     with contextlib.suppress(OSError):
                         if is_new:
                             out.rmdir()
@@ -180,7 +178,9 @@ def keeping(out: Path, config: Explore, world: World, minutes: float = MINUTES, 
 
 
 @contextlib.contextmanager
-def kept(out: Path, world: World | None = None, minutes: float = MINUTES, updates: int | None = None) -> Iterator[Keeper]:
+def open_checkpoints(
+    out: Path, world: World | None = None, minutes: float = MINUTES, updates: int | None = None
+) -> Iterator[Checkpointer]:
     """A training that was not finished, to go on with it.
 
     Args:
@@ -201,9 +201,8 @@ def kept(out: Path, world: World | None = None, minutes: float = MINUTES, update
             check_files(header, folder)
             _check_same(world, header)
             world = world_from_arrays(read_arrays(member(folder, _WORLD))) if world is None else world
-            if isinstance(world, HostedWorld):
-                world = world.made(**_stepping(header))
-        yield Keeper(out, config, world, minutes, updates)
+            world = world.with_environment(**_stepping(header, world))
+        yield Checkpointer(out, config, world, minutes, updates)
 
 
 def _check_links(folder: Path) -> None:
@@ -215,17 +214,17 @@ def _check_links(folder: Path) -> None:
 
 def _check_same(world: World | None, header: dict[str, Any]) -> None:
     """Raises ValueError if a world is not the one that the training was begun in, as far as that can be told."""
-    if world is None or isinstance(world, HostedWorld) or "sha256" not in header:
+    if world is None or world.is_hosted or "sha256" not in header:
         return
     if hashlib.sha256(world_to_bytes(world)).hexdigest() != header["sha256"][_WORLD]:
         raise ValueError("it was begun in another world")
 
 
-def _stepping(header: dict[str, Any]) -> dict[str, Any]:
+def _stepping(header: dict[str, Any], world: World) -> dict[str, Any]:
     """How the world was stepped."""
     found = dict(header["stepping"])
-    if found.keys() != set(_STEPPING):
-        raise ValueError(f"its stepping has {', '.join(found)} instead of {', '.join(_STEPPING)}")
+    if found.keys() != world.stepping.keys():
+        raise ValueError(f"its stepping has {', '.join(found)} instead of {', '.join(world.stepping)}")
     return found
 
 
@@ -238,7 +237,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _to_bytes(training_state: TrainingState, records: Records, seconds: float, world: World) -> bytes:
+def _to_bytes(training_state: TrainingState, records: MetricsTable, seconds: float, world: World) -> bytes:
     about = {
         "format_version": FORMAT_VERSION,
         "farflung": version("farflung"),
@@ -251,7 +250,7 @@ def _to_bytes(training_state: TrainingState, records: Records, seconds: float, w
     if training_state.host_statistics is not None:
         about["num_steps"] = training_state.host_statistics.num_steps
         arrays |= {name: getattr(training_state.host_statistics, name) for name in ("visits", "features")}
-    if isinstance(world, HostedTable):
+    if not world.knows_all_states or (world.table is None and world.projection is None):
         arrays["world"] = np.frombuffer(world_to_bytes(world), np.uint8)
     file = io.BytesIO()
     given = {name: array for name, array in arrays.items() if array is not None}
@@ -259,7 +258,7 @@ def _to_bytes(training_state: TrainingState, records: Records, seconds: float, w
     return file.getvalue()
 
 
-def _read(path: Path, keeper: Keeper) -> Checkpoint:
+def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     file_size(path)  # raises ValueError if it is no file
     content = path.read_bytes()
     if _digest(content) != path.stem.rpartition("-")[2]:
@@ -267,21 +266,21 @@ def _read(path: Path, keeper: Keeper) -> Checkpoint:
     arrays = read_arrays(content)
     about = parse_object(str(arrays["about"]))
     check_version(about["format_version"], FORMAT_VERSION, about["farflung"])
-    update = whole_number("its update", about["update"], keeper.config.updates)
+    update = whole_number("its update", about["update"], checkpointer.config.updates)
     leaves = [arrays[f"leaf{number}"] for number in range(whole_number("num_leaves", about["num_leaves"]))]
     for leaf in leaves:
-        if leaf.shape[:1] != (len(keeper.config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
+        if leaf.shape[:1] != (len(checkpointer.config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it holds what no training leaves behind")
     world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
     host_statistics = None
     if "visits" in arrays:
-        check_visits(arrays["visits"], keeper.config)
+        check_visits(arrays["visits"], checkpointer.config)
         num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
         host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
     seconds, (num_bytes, checksum) = about["seconds"], (about["metrics"][name] for name in ("bytes", "crc32"))
     if not (isinstance(seconds, int | float) and 0 <= seconds < math.inf and isinstance(num_bytes, int) and num_bytes >= 0):
         raise ValueError("its seconds and bytes are numbers from 0 on")
-    records = Records(keeper.config.seeds, keeper.folder / _METRICS, num_bytes, checksum)
+    records = MetricsTable(checkpointer.config.seeds, checkpointer.folder / _METRICS, num_bytes, checksum)
     if records:
         updates, *_ = records.table()  # raises ValueError if it is damaged
         if updates[-1] > update or (np.diff(updates, prepend=0) < 1).any():

@@ -17,7 +17,7 @@ from farflung.config.reading import MOST_BYTES_OF_TABLE, check_version, file_siz
 from farflung.runs.files import FORMAT_VERSION
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics
-from farflung.worlds.named import OfVectors, World
+from farflung.worlds.world import World
 
 _BEFORE_PRESETS = {"preset": "paper"}  # what runs of format 1 don't say
 _CHECKED = {"metrics.csv", "paths.npz", "policies.npz", "summary.json", "world.npz"}
@@ -140,7 +140,7 @@ def check_visits(visits: np.ndarray, config: Explore) -> None:
 def checked_paths(arrays: Mapping[str, np.ndarray], config: Explore, world: World) -> dict[str, Any]:
     """The fields of `Paths`."""
     seed, features = arrays["seed"], arrays["features"]
-    if not isinstance(world, OfVectors) or set(arrays) != {"seed", "features"}:
+    if world.projection is None or set(arrays) != {"seed", "features"}:
         raise ValueError("paths are of worlds whose states are vectors: of one seed, and their features")
     width = len(world.projection.features)
     if features.dtype.kind != "f" or features.ndim != 5 or features.shape[-1] != width or 0 in features.shape:

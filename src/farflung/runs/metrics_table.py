@@ -14,7 +14,7 @@ from farflung.runs.files import append
 from farflung.training.metrics import Metrics
 
 
-class Records:
+class MetricsTable:
     """What a training has recorded: the latest in memory, all that came before in a file that grows, if there is one."""
 
     def __init__(self, seeds: Sequence[int], path: Path | None = None, num_bytes: int = 0, checksum: int = 0) -> None:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from farflung.config import Explore
 from farflung.config.reading import member, one_line_errors, read_arrays, read_object
+from farflung.policies.acting import TrainedTeam
 from farflung.runs.contents import (
     check_files,
     checked_paths,
@@ -33,9 +34,8 @@ from farflung.runs.teams import team_from_arrays, team_to_arrays
 from farflung.runs.worlds import world_from_arrays, world_to_bytes
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics, last_percent
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.named import OfVectors, World
 from farflung.worlds.tabular import TabularMDP
+from farflung.worlds.world import World
 
 _CONFIG, _METRICS, _POLICIES, _WORLD, _SUMMARY = "config.json", "metrics.csv", "policies.npz", "world.npz", "summary.json"
 _PATHS = "paths.npz"
@@ -63,7 +63,7 @@ class Run:
     """The updates that were recorded."""
     metrics: Metrics
     """NumPy arrays [seed, record]."""
-    team: Any
+    policies: Any
     """A `TabularSoftmax`, or where states are vectors a `NeuralPolicy`, with leading seed and agent axes."""
     summary: dict[str, Any]
     """What `summary.json` holds."""
@@ -75,11 +75,9 @@ class Run:
     @property
     def table(self) -> TabularMDP:
         """The world, where its dynamics are known."""
-        if isinstance(self.world, HostedTable):
-            raise ValueError(f"{self.config.world} was stepped on the host: its dynamics are not known")
-        if isinstance(self.world, OfVectors):
-            raise ValueError(f"the states of {self.config.world} are vectors: no table holds its dynamics")
-        return self.world
+        if self.world.table is None:
+            raise ValueError(f"{self.config.world} has no transition table: its dynamics are not known")
+        return self.world.table
 
     @property
     def steps(self) -> Int[np.ndarray, " record"]:
@@ -93,12 +91,12 @@ class Run:
         """Which records make up a curve: not every one of the last 1%, which lie side by side."""
         return (self.updates < last_percent(int(self.updates[-1]))) | (self.updates == self.updates[-1])
 
-    def team_of(self, seed: int) -> Any:
-        """The team that was trained with one of the seeds."""
+    def team(self, seed: int) -> TrainedTeam:
+        """The team that was trained with one of the seeds, ready to act: `run.team(seed).agent(i).act(key, observation)`."""
         if seed not in self.config.seeds:
             raise ValueError(f"seed {seed} is not one of the run's: {', '.join(map(str, self.config.seeds))}")
         row = self.config.seeds.index(seed)
-        return jax.tree.map(lambda leaf: leaf[row], self.team)
+        return TrainedTeam(jax.tree.map(lambda leaf: leaf[row], self.policies), self.world)
 
 
 def steps_per_update(config: Explore, world: World) -> int:
@@ -205,7 +203,7 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / _SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     _write_metrics(run, directory / _METRICS)
     (directory / _WORLD).write_bytes(world_to_bytes(run.world))
-    _write_arrays(directory / _POLICIES, team_to_arrays(run.team) | _counted(run))
+    _write_arrays(directory / _POLICIES, team_to_arrays(run.policies) | _counted(run))
     if run.paths is not None:
         _write_arrays(directory / _PATHS, run.paths._asdict())
     header = write_header(run.config, run.summary["farflung"], sha256=digests_of(directory))

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from farflung.config import Explore
 from farflung.policies import Networks, Outlook, TabularSoftmax, Team, neural_team
-from farflung.worlds.named import OfVectors, World
+from farflung.worlds.world import World
 
 _LEAF = "network"
 
@@ -31,7 +31,7 @@ def team_to_arrays(team: Team) -> dict[str, Any]:
 
 def team_from_arrays(learnt: Mapping[str, np.ndarray], config: Explore, world: World) -> Team:
     """The team whose arrays were kept, each checked to be what the config asks for."""
-    if config.is_neural != isinstance(world, OfVectors):
+    if config.is_neural != (world.projection is not None):
         raise ValueError("networks are for states that are vectors, and tables for others")
     if not config.is_neural:
         return _tables(learnt, config, world)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,20 +26,17 @@ from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
 from farflung.runs import run as runs
-from farflung.runs.checkpoints import MINUTES, Keeper, keeping, kept
+from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
-from farflung.training.divergence import check_particles, share_alike
+from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure, measure_vectors, normalized
 from farflung.training.progress import ELEMENTS_SHOWN
 from farflung.worlds.hosted.pool import SimulatorWarning
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.hosted.world import HostedWorld
-from farflung.worlds.named import OfVectors, World, make_world
+from farflung.worlds.named import make_world
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import World
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
@@ -82,22 +78,22 @@ def explore(
     if isinstance(world, World):
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        config = Explore(_name(world), **settings)
-        environment = world.made() if isinstance(world, HostedWorld) else world
+        config = Explore(world.name, **settings)
+        environment = world.with_environment()
     else:
         config = Explore(str(world), **settings)
         environment = make_world(config.world, horizon=config.horizon, slip=config.slip)
-    if isinstance(environment, OfVectors):
+    if environment.projection is not None:
         config = config.with_networks()
-        check_particles(config, environment.projection, environment.horizon)
+        check_num_samples(config, environment.projection, environment.horizon)
     else:
         config = config.with_tables()
     if out is None:
         return _train(config, environment, None, on_progress, loggers, live=live)
     out = Path(out)
     runs.check_destination(out, force)
-    with keeping(out, config, environment, checkpoint_minutes, checkpoint_updates) as keeper:
-        return _train(config, environment, keeper, on_progress, loggers, live=live)
+    with new_checkpoints(out, config, environment, checkpoint_minutes, checkpoint_updates) as checkpointer:
+        return _train(config, environment, checkpointer, on_progress, loggers, live=live)
 
 
 def resume(
@@ -117,35 +113,34 @@ def resume(
         world: that of the run, where only the program that began it can make it again.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
-    with kept(Path(path), world, checkpoint_minutes, checkpoint_updates) as keeper:
-        return _train(keeper.config, keeper.world, keeper, on_progress, loggers, live=live)
+    with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
+        return _train(checkpointer.config, checkpointer.world, checkpointer, on_progress, loggers, live=live)
 
 
 def _train(
     config: Explore,
     world: World,
-    keeper: Keeper | None,
+    checkpointer: Checkpointer | None,
     on_progress: Callable[[Status], None] | None,
     loggers: Sequence[Logger | str],
     *,
     live: bool,
 ) -> Run:
-    """Trains from the start, or from where a checkpoint stands, and has the run saved where there is a keeper."""
-    checkpoint = None if keeper is None else keeper.latest()
-    if checkpoint is not None and isinstance(world, HostedTable):
-        assert isinstance(checkpoint.world, HostedTable)
-        world.know(checkpoint.world)
-    name = config.name if keeper is None else keeper.out.resolve().name
+    """Trains from the start, or from where a checkpoint stands, and has the run saved where there is a checkpointer."""
+    checkpoint = None if checkpointer is None else checkpointer.latest()
+    if checkpoint is not None and checkpoint.world is not None:
+        world.add_states_of(checkpoint.world)
+    name = config.name if checkpointer is None else checkpointer.out.resolve().name
     with (
-        contextlib.nullcontext() if keeper is None else keeper.telling(),
+        contextlib.nullcontext() if checkpointer is None else checkpointer.resume_hint(),
         interrupts.stoppable(),
         resolved(loggers, _LOGS, name) as chosen,
         LoggerGroup(config) as followers,
     ):
         for logger in chosen:
             followers.add(logger)
-        if keeper is not None:
-            keeper.check_alone()  # a logger may have put its files there
+        if checkpointer is not None:
+            checkpointer.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
@@ -153,7 +148,7 @@ def _train(
             if live and on_progress is None and notebook.is_notebook():
                 followers.add(notebook.LiveCurve(highest))
             trials = begin([config], [world], training_state=None if checkpoint is None else checkpoint.training_state)
-            (run,) = finish(trials, on_progress, followers.log, keeper, checkpoint)
+            (run,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
         baseline = _baseline(config, world)
         percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
         further = {
@@ -163,10 +158,10 @@ def _train(
         }
         run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
         followers.finals = finals_of(run.summary)
-        if keeper is not None:
-            runs.save_run(run, keeper.out, force=True, figures={"figure": figures.explored(run)})
+        if checkpointer is not None:
+            runs.save_run(run, checkpointer.out, force=True, figures={"figure": figures.explored(run)})
             if not run.summary["is_interrupted"] and "stopped_because" not in run.summary:
-                keeper.discard()
+                checkpointer.discard()
     return run
 
 
@@ -175,58 +170,52 @@ def _baseline(config: Explore, world: World) -> dict[str, float] | None:
     try:
         return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
     except ValueError as error:
-        if not isinstance(world, HostedWorld):
+        if not world.is_hosted:
             raise
         warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
         return None
 
 
-def _name(world: World) -> str:
-    if isinstance(world, HostedWorld):
-        return world.name
-    named = json.loads(world.recipe or "{}") if isinstance(world, VectorWorld) else {}
-    return named.get("name", "custom")
-
-
 def _with_paths(run: Run) -> Run:
     """With a few episodes of the typical team, to look at; where only a simulator can play, those of the last record."""
-    if not isinstance(run.world, OfVectors):
+    if run.world.projection is None:
         return run
     seed, projection = typical_seed(run), run.world.projection
-    if isinstance(run.world, HostedVectors):
-        assert run.host_statistics is not None
+    if run.host_statistics is not None:
         assert run.host_statistics.features is not None
         features = run.host_statistics.features[run.config.seeds.index(seed)]
     else:
-        played = _play[run.world](jr.key(0), run.team_of(seed), run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy)
+        played = _play[run.world](
+            jr.key(0), run.team(seed).policies, run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy
+        )
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
         return dataclasses.replace(run, paths=paths)
-    alike = share_alike(run.config.world, paths.features, projection)
+    alike = share_of_duplicates(run.config.world, paths.features, projection)
     return dataclasses.replace(run, paths=paths, summary={**run.summary, "alike": alike})
 
 
 def _ceiling(config: Explore, world: World) -> Ceiling:
-    if isinstance(world, TabularMDP):
+    if world.table is not None:
         return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
-    is_counted = not isinstance(world, HostedTable) or world.index.is_complete
     num_samples = config.agents * config.trajectories * (world.horizon + 1)
-    return ceiling_by_counting(num_samples, world.num_states if is_counted else None)
+    return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
 
 
 def _of_random_actions(config: Explore, world: World) -> Metrics:
-    if isinstance(world, HostedTable):
+    if world.is_hosted and world.projection is None:
         num_states = world.num_states  # that of the run: random actions may find more
-        found = measure_random(world.as_it_is(), config.agents, config.batch_size, config.trajectories)
+        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
         return found._replace(normalized_entropy=normalized(found.entropy, num_states))
-    if isinstance(world, HostedVectors):
+    if world.is_hosted:
         return measure_random(world, config.agents, config.batch_size, config.trajectories)
-    if isinstance(world, VectorWorld):
+    if world.projection is not None:
         team = UniformPolicy(world.actions, config.agents)
         batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
-        return measure_vectors(team, batch, world.projection, world.num_free_cells)
-    return random_baseline(config, world)
+        return measure_vectors(team, batch, world.projection, world.num_states)
+    assert world.table is not None
+    return random_baseline(config, world.table)
 
 
 def random_baseline(config: Explore, world: TabularMDP) -> Metrics:

@@ -16,9 +16,9 @@ from farflung.algorithms import PGPSE
 from farflung.config import Explore
 from farflung.runs import interrupts
 from farflung.runs import run as runs
-from farflung.runs.checkpoints import Checkpoint, Keeper
+from farflung.runs.checkpoints import Checkpoint, Checkpointer
 from farflung.runs.interrupts import Stopped
-from farflung.runs.metrics_table import Records
+from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import Run
 from farflung.runs.teams import networks_of
 from farflung.training.divergence import TrainingMonitor
@@ -26,11 +26,7 @@ from farflung.training.hosted import train_hosted
 from farflung.training.loop import train
 from farflung.training.metrics import Metrics, normalized
 from farflung.training.progress import HostStatistics, Progress, TrainingState
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.named import OfVectors, World
-from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import World
 
 _MOST_LOGITS = 2_000_000
 _LEAST_GROWTH = 1e-3
@@ -81,12 +77,12 @@ def begin(
     config = configs[0]
     algorithm = algorithm_of(configs, worlds[0])
     seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config), training_state)
-    if isinstance(worlds[0], HostedTable | HostedVectors):
+    if worlds[0].is_hosted:
         progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
-    elif isinstance(worlds[0], VectorWorld):
+    elif worlds[0].table is None:
         progress = train(algorithm, worlds[0], seeds, *schedule)
     else:
-        tables = [world for world in worlds if isinstance(world, TabularMDP)]
+        tables = [world.table for world in worlds if world.table is not None]
         played = [world.widened(num_successors or world.num_successors) for world in tables]
         is_shared = all(world is worlds[0] for world in worlds)
         each = played[0] if is_shared else [world for world in played for _ in config.seeds]
@@ -123,10 +119,10 @@ def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
 
 def is_time_dependent(config: Explore, world: World) -> bool:
     """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
-    if isinstance(world, OfVectors):
+    if world.projection is not None:
         return False
     num_logits = config.num_policies * world.horizon * world.num_states * world.num_actions
-    is_small = num_logits <= _MOST_LOGITS and (isinstance(world, TabularMDP) or world.index.is_complete)
+    is_small = num_logits <= _MOST_LOGITS and world.knows_all_states
     return config.policy == "time-dependent" or (config.policy == "auto" and is_small)
 
 
@@ -134,20 +130,20 @@ def finish(
     trials: Trials,
     on_progress: Callable[[Status], None] | None = None,
     on_records: Callable[[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics], None] | None = None,
-    keeper: Keeper | None = None,
+    checkpointer: Checkpointer | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> list[Run]:
     """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded.
 
     Args:
         on_records: told what was recorded at which updates, after how many steps of a seed, each once and soon.
-        keeper: writes checkpoints, from time to time and at the end.
+        checkpointer: writes checkpoints, from time to time and at the end.
         checkpoint: from which the trials go on.
     """
     num_updates = trials.configs[0].updates
     latest, is_interrupted, is_flat = trials.start, False, False
     trouble, seeds = TrainingMonitor(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
-    records = checkpoint.records if checkpoint else keeper.new_records() if keeper else Records(seeds)
+    records = checkpoint.records if checkpoint else checkpointer.new_metrics_table() if checkpointer else MetricsTable(seeds)
     before = checkpoint.seconds if checkpoint else 0.0
     if records and on_records is not None:
         on_records(*records.table())
@@ -158,8 +154,8 @@ def finish(
 
     try:
         for reached in chain([latest], trials.progress):
-            is_ruined = trouble.has_ruined(reached)
-            if is_ruined and reached.divergence is None:
+            is_diverged = trouble.has_diverged(reached)
+            if is_diverged and reached.divergence is None:
                 break
             latest = reached
             steps = _steps(trials, latest)
@@ -171,17 +167,17 @@ def finish(
                 on_progress(Status(latest.update, num_updates, rate, *records.shown))
             is_interrupted = interrupts.asked() is not None and latest.update < num_updates
             is_flat = _is_due(trials.configs[0], latest.update) and _is_flat(records)
-            if is_ruined or is_interrupted or is_flat or trouble.is_too_much(latest):
+            if is_diverged or is_interrupted or is_flat or trouble.is_too_much(latest):
                 break
-            if keeper is not None and keeper.is_due(latest):
-                keeper.keep(latest, records, seconds())
+            if checkpointer is not None and checkpointer.is_due(latest):
+                checkpointer.write(latest, records, seconds())
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         if is_interrupted:
             jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
-        if keeper is not None and latest.update > 0 and records:
-            keeper.keep(latest, records, seconds())
+        if checkpointer is not None and latest.update > 0 and records:
+            checkpointer.write(latest, records, seconds())
     if not records:
         if trouble.reason:
             raise ValueError(trouble.reason)
@@ -191,8 +187,8 @@ def finish(
     for number, (config, world) in enumerate(zip(trials.configs, trials.worlds, strict=True)):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
         own = jax.tree.map(lambda column, rows=rows: column[rows], table)
-        if isinstance(world, HostedTable):  # only now is it known how many states there are
-            world = world.as_it_is()
+        world = world.snapshot()  # only now is it known how many states there are
+        if world.is_hosted and world.projection is None:
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
         # On one device from here on: what is spread over several does not mix with a user's other arrays.
         team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
@@ -208,7 +204,7 @@ def _counted(latest: Progress, steps: Int[np.ndarray, " record"], rows: slice, w
     if latest.host_statistics is None:
         return None
     visits = latest.host_statistics.visits[rows]
-    num_more = world.num_states - visits.shape[-1] if isinstance(world, HostedTable) else 0
+    num_more = world.num_states - visits.shape[-1] if world.projection is None else 0
     with_all = np.pad(visits, ((0, 0), (0, 0), (0, num_more)))
     features = None if latest.host_statistics.features is None else latest.host_statistics.features[rows]
     return HostStatistics(steps, with_all, latest.host_statistics.num_steps, features)
@@ -238,7 +234,7 @@ def _is_due(config: Explore, update: int) -> bool:
     return interval is not None and update >= 4 * interval and update % interval == 0
 
 
-def _is_flat(records: Records) -> bool:
+def _is_flat(records: MetricsTable) -> bool:
     updates, _, metrics = records.table()
     return has_stopped_growing(updates, np.asarray(metrics.entropy))
 
@@ -269,7 +265,7 @@ def _summary(trials: Trials, config: Explore, world: World, latest: Progress, se
         "steps_per_second": steps / seconds,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
     }
-    if isinstance(world, HostedTable | HostedVectors):
+    if world.is_hosted:
         num_episodes = config.batch_size * config.agents * config.trajectories * len(config.seeds)
-        summary["hosted"] = world.as_json(config.num_policies, num_episodes)
+        summary["hosted"] = world.about_stepping(config.num_policies, num_episodes)
     return summary

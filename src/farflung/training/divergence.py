@@ -9,16 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from farflung.config import Explore
-from farflung.entropy.nearest import num_alike
+from farflung.entropy.nearest import num_duplicates
 from farflung.policies.rollout import WorldWarning
 from farflung.training.progress import Progress
-from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.named import World
 from farflung.worlds.projection import Projection
+from farflung.worlds.world import World
 
 _MOST_BROKEN = 0.5
 _MOST_ALIKE = 0.2
-_num_alike = jax.jit(num_alike, static_argnums=1, static_argnames=("scale", "angles"))
+_num_duplicates = jax.jit(num_duplicates, static_argnums=1, static_argnames=("scale", "angles"))
 
 
 class TrainingMonitor:
@@ -36,7 +35,7 @@ class TrainingMonitor:
         self.reason = ""
         """Why the training was stopped."""
 
-    def has_ruined(self, progress: Progress) -> bool:
+    def has_diverged(self, progress: Progress) -> bool:
         """Whether policies, or what was measured of them, are no longer finite, or would not be after the next update."""
         measured = [
             name.replace("_", " ") for name, values in progress.metrics.columns.items() if not np.isfinite(values).all()
@@ -59,7 +58,7 @@ class TrainingMonitor:
         if progress.faults is None or progress.update == self._update:
             return False
         found = np.asarray(progress.faults.number, np.int64)
-        if found.any() and not self._num_faults.any() and not isinstance(self._world, HostedVectors):  # whose copies tell
+        if found.any() and not self._num_faults.any() and not self._world.is_hosted:  # whose copies report it
             first = int(np.flatnonzero(found)[np.argmin(progress.faults.first_update[found > 0])])
             step, update = int(progress.faults.first_step[first]), int(progress.faults.first_update[first])
             message = f"{self._name}: a state after step {step} of update {update} was not finite"
@@ -80,7 +79,7 @@ class TrainingMonitor:
         return faults | ({"stopped_because": self.reason} if self.reason else {})
 
 
-def check_particles(config: Explore, projection: Projection, horizon: int) -> None:
+def check_num_samples(config: Explore, projection: Projection, horizon: int) -> None:
     """Raises ValueError if the states of a batch element are too few for their distances to be measured."""
     num_agents = 1 if config.independent else config.agents
     num_states = num_agents * config.trajectories * (horizon + 1)
@@ -91,10 +90,10 @@ def check_particles(config: Explore, projection: Projection, horizon: int) -> No
         )
 
 
-def share_alike(name: str, features: np.ndarray, projection: Projection) -> float:
+def share_of_duplicates(name: str, features: np.ndarray, projection: Projection) -> float:
     """How many of the states that a team visits cannot be told apart; if they are many, that is told."""
     neighbours, scale, angles = projection.neighbours, projection.scale, projection.angles
-    alike = [_num_alike(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
+    alike = [_num_duplicates(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
     share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
         message = (

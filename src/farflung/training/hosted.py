@@ -31,15 +31,13 @@ from farflung.training.progress import (
     record_schedule,
     restored,
 )
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
 
 _SECONDS_PER_PROGRESS = 0.25
 
 
 def train_hosted(
     algorithm: Any,
-    world: HostedTable | HostedVectors,
+    world: Any,
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
@@ -108,11 +106,11 @@ def train_hosted(
                 told = time.perf_counter()
 
 
-def lesson_in(world: HostedTable | HostedVectors) -> Lesson:
-    return TableLesson(world) if isinstance(world, HostedTable) else VectorLesson(world)
+def lesson_in(world: Any) -> Lesson:
+    return TableLesson(world) if world.projection is None else VectorLesson(world)
 
 
-def measure_random(world: HostedTable | HostedVectors, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
+def measure_random(world: Any, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
     """The metrics of one batch of a team that acts uniformly at random."""
     shape, key = (1, batch_size, num_agents, num_trajectories), jr.key(0, impl="threefry2x32")
     lesson = lesson_in(world)

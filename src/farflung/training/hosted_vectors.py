@@ -112,7 +112,7 @@ class NetworkPlayer:
     def act(self, seen: np.ndarray, episodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         noise = self._noise[episodes, times]
         drawn, executed = _act(self._team, self._rows[episodes], self._agents[episodes], noise, times, seen)
-        return np.asarray(drawn), self._world.told(np.asarray(executed))
+        return np.asarray(drawn), self._world.for_simulator(np.asarray(executed))
 
 
 @partial(jax.jit, compiler_options=REPRODUCIBLE)

@@ -28,8 +28,7 @@ from farflung.training.progress import (
     restored,
 )
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
-from farflung.worlds.world import Environment
+from farflung.worlds.world import CompiledWorld
 
 _SECONDS_PER_CHUNK = 0.25
 _RECORDS_PER_CHUNK = 64
@@ -54,13 +53,13 @@ class Algorithm(Protocol):
     """
 
     def init(self, key: PRNGKeyArray, environment: Any) -> Any: ...
-    def sample(self, key: PRNGKeyArray, environment: Environment, state: Any) -> Trajectories: ...
+    def sample(self, key: PRNGKeyArray, environment: CompiledWorld, state: Any) -> Trajectories: ...
     def learn(self, environment: Any, state: Any, trajectories: Trajectories) -> Any: ...
 
 
 def train(
     algorithm: Algorithm,
-    environment: TabularMDP | VectorWorld | Sequence[TabularMDP],
+    environment: Any,
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
@@ -89,7 +88,7 @@ def train(
     def spread(values: np.ndarray) -> Array:
         return jax.device_put(values[rows], NamedSharding(mesh, PartitionSpec("seed")))
 
-    if isinstance(environment, Environment):
+    if isinstance(environment, CompiledWorld):
         environment = jax.device_put(environment, NamedSharding(mesh, PartitionSpec()))
     else:
         environment = jax.tree.map(spread, _stacked(environment, len(seeds)))
@@ -117,15 +116,15 @@ def train(
         learnt, team = (keys, chunk.state), chunk.state.team
         return Progress(chunk.update, chunk.recorded, on_host, team, len(seeds), None, faults, learnt, divergence)
 
-    def before_ruin(sound: _Chunk, ruined: _Chunk) -> Progress:
+    def before_divergence(sound: _Chunk, diverged: _Chunk) -> Progress:
         """Where the last sound update of a chunk led, found by halving what was run."""
-        recorded, metrics = ruined.recorded, ruined.metrics
-        while ruined.update - sound.update > 1:
-            middle = (sound.update + ruined.update) // 2
+        recorded, metrics = diverged.recorded, diverged.metrics
+        while diverged.update - sound.update > 1:
+            middle = (sound.update + diverged.update) // 2
             tried = advance(sound.state, sound.update, middle, recorded[:0])
-            sound, ruined = (tried, ruined) if is_sound(tried) else (sound, tried)
-        finite = np.asarray(ruined.are_finite)[: len(seeds)]
-        divergence = divergence_of(ruined.update, ruined.state.team, finite)
+            sound, diverged = (tried, diverged) if is_sound(tried) else (sound, tried)
+        finite = np.asarray(diverged.are_finite)[: len(seeds)]
+        divergence = divergence_of(diverged.update, diverged.state.team, finite)
         measured = recorded[recorded <= sound.update]
         return progress(sound._replace(recorded=measured, metrics=metrics), divergence)
 
@@ -148,12 +147,12 @@ def train(
             sound = pending
             yield progress(pending)
         else:
-            yield before_ruin(sound, pending)
+            yield before_divergence(sound, pending)
             return
         pending, update, state = following, end, following.state
         is_short = time.perf_counter() - started < _SECONDS_PER_CHUNK
         updates_per_chunk = max(1, updates_per_chunk * 2 if is_short else updates_per_chunk // 2)
-    yield progress(pending) if is_sound(pending) else before_ruin(sound, pending)
+    yield progress(pending) if is_sound(pending) else before_divergence(sound, pending)
 
 
 def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:
@@ -168,23 +167,22 @@ def _stacked(worlds: Sequence[TabularMDP], num_seeds: int) -> TabularMDP:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *worlds)
 
 
-def _axis(environment: Environment) -> int | None:
+def _axis(environment: CompiledWorld) -> int | None:
     """The seeds' axis as `vmap` takes it: None where they share a world."""
-    return 0 if isinstance(environment, TabularMDP) and environment.successors.ndim == 4 else None
+    return 0 if environment.table is not None and environment.table.successors.ndim == 4 else None
 
 
-def _for_each_seed(function: Any, environment: Environment) -> Any:
+def _for_each_seed(function: Any, environment: CompiledWorld) -> Any:
     """The function of a world, and of what each seed has of its own, for all seeds."""
-    if isinstance(environment, TabularMDP):
+    if environment.table is not None:
         return lambda *own: jax.vmap(function, (_axis(environment), *[0] * len(own)))(environment, *own)
     # One after the other: the last bits of a network's sums would depend on how many are computed side by side.
     return lambda *own: jax.lax.map(lambda each: function(environment, *each), own)
 
 
-def _measured(environment: Environment, team: Any, trajectories: Trajectories) -> Metrics:
-    if isinstance(environment, VectorWorld):
-        return measure_vectors(team, trajectories, environment.projection, environment.num_free_cells)
-    assert isinstance(environment, TabularMDP)
+def _measured(environment: CompiledWorld, team: Any, trajectories: Trajectories) -> Metrics:
+    if environment.projection is not None:
+        return measure_vectors(team, trajectories, environment.projection, environment.num_states)
     return measure(team, trajectories, environment.num_states)
 
 
@@ -202,9 +200,9 @@ def _compiled(function: Any, *arguments: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0, compiler_options=ONCE)
 def _begin(
-    mesh: Mesh, environment: Environment, algorithm: Algorithm, seeds: UInt[Array, " seed"]
+    mesh: Mesh, environment: CompiledWorld, algorithm: Algorithm, seeds: UInt[Array, " seed"]
 ) -> tuple[Key[Array, " seed"], Any]:
-    def begin(environment: Environment, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
+    def begin(environment: CompiledWorld, algorithm: Algorithm, seeds: Array) -> tuple[Array, Any]:
         keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
         init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
         init = _for_each_seed(lambda environment, algorithm, key: algorithm.init(key, environment), environment)
@@ -216,7 +214,7 @@ def _begin(
 @partial(ReproducibleIfWorld, static_argnums=0)
 def _advance(
     mesh: Mesh,
-    environment: Environment,
+    environment: CompiledWorld,
     algorithm: Algorithm,
     keys: Key[Array, " seed"],
     state: Any,
@@ -232,7 +230,7 @@ def _advance(
     """
 
     def advance(
-        environment: Environment,
+        environment: CompiledWorld,
         first: Array,
         last: Array,
         recorded: Array,
@@ -242,13 +240,13 @@ def _advance(
         state: Any,
     ) -> tuple[Any, Metrics, Array]:
         def update(index: Array, state: Any) -> Any:
-            def update_one(environment: Environment, algorithm: Algorithm, key: Array, state: Any) -> Any:
+            def update_one(environment: CompiledWorld, algorithm: Algorithm, key: Array, state: Any) -> Any:
                 return algorithm.learn(environment, state, _sample(environment, algorithm, key, index, state))
 
             return _for_each_seed(update_one, environment)(algorithm, keys, state)
 
         def measured(index: Array, state: Any) -> Metrics:
-            def measure_one(environment: Environment, algorithm: Algorithm, key: Array, state: Any) -> Metrics:
+            def measure_one(environment: CompiledWorld, algorithm: Algorithm, key: Array, state: Any) -> Metrics:
                 return _measured(environment, state.team, _sample(environment, algorithm, key, index, state))
 
             return _for_each_seed(measure_one, environment)(algorithm, keys, state)
@@ -276,7 +274,7 @@ def _advance(
 # Compiled as a part of what calls it, but traced only once for both callers.
 @jax.jit
 def _sample(
-    environment: Environment, algorithm: Algorithm, key: PRNGKeyArray, index: Int[Array, ""], state: Any
+    environment: CompiledWorld, algorithm: Algorithm, key: PRNGKeyArray, index: Int[Array, ""], state: Any
 ) -> Trajectories:
     return algorithm.sample(jr.fold_in(key, index), environment, state)
 

@@ -49,7 +49,7 @@ class Metrics(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
-        """Records that follow one another."""
+        """MetricsTable that follow one another."""
         return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from farflung.config.checks import whole_number
 from farflung.worlds.projection import Box, Discrete, Projection, whole_bins, whole_neighbours
 from farflung.worlds.vectors import VectorWorld, write_recipe
-from farflung.worlds.walls import Rectangle
 
 
 class MountainCar(VectorWorld):
@@ -25,7 +24,6 @@ class MountainCar(VectorWorld):
     actions: Discrete | Box
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
-    walls: tuple[Rectangle, ...] = eqx.field(static=True)
 
     @property
     def free_area(self) -> float:
@@ -39,10 +37,10 @@ class MountainCar(VectorWorld):
     def num_step_uniforms(self) -> int:
         return 0
 
-    def reset(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
+    def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
 
-    def step(
+    def step_from(
         self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Int[Array, ""] | Float[Array, "1"]
     ) -> Float[Array, "2"]:
         force = 0.001 * (action - 1) if isinstance(self.actions, Discrete) else 0.0015 * action[0].clip(-1, 1)
@@ -55,9 +53,6 @@ class MountainCar(VectorWorld):
     def observe(self, state: Float[Array, "2"]) -> Float[Array, "2"]:
         return state
 
-    def is_over(self, state: Float[Array, "2"]) -> Bool[Array, ""]:
-        return jnp.zeros((), bool)
-
 
 class Pendulum(VectorWorld):
     """A pendulum to swing up, `Pendulum-v1`: an agent sees the cosine and the sine of its angle, and its angular velocity."""
@@ -68,7 +63,6 @@ class Pendulum(VectorWorld):
     actions: Box
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
-    walls: tuple[Rectangle, ...] = eqx.field(static=True)
 
     @property
     def free_area(self) -> float:
@@ -82,10 +76,10 @@ class Pendulum(VectorWorld):
     def num_step_uniforms(self) -> int:
         return 0
 
-    def reset(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
+    def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])
 
-    def step(self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Float[Array, "1"]) -> Float[Array, "2"]:
+    def step_from(self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Float[Array, "1"]) -> Float[Array, "2"]:
         angle, velocity = state
         velocity = (velocity + 0.05 * (15 * jnp.sin(angle) + 3 * action[0].clip(-2, 2))).clip(-8, 8)
         angle = angle + 0.05 * velocity
@@ -94,9 +88,6 @@ class Pendulum(VectorWorld):
     def observe(self, state: Float[Array, "2"]) -> Float[Array, "3"]:
         angle, velocity = state
         return jnp.stack([jnp.cos(angle), jnp.sin(angle), velocity])
-
-    def is_over(self, state: Float[Array, "2"]) -> Bool[Array, ""]:
-        return jnp.zeros((), bool)
 
 
 def mountain_car(
@@ -116,7 +107,6 @@ def mountain_car(
         actions=Discrete(3) if is_discrete else Box((-1.0,), (1.0,)),
         observation_center=(-0.3, 0.0),
         observation_scale=(0.9, 0.07),
-        walls=(),
     )
 
 
@@ -139,7 +129,6 @@ def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: 
         actions=Box((-2.0,), (2.0,)),
         observation_center=(0.0, 0.0, 0.0),
         observation_scale=(1.0, 1.0, 8.0),
-        walls=(),
     )
 
 

@@ -59,7 +59,7 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     if goes_on[reachable].any():
         raise ValueError(f"{name} ends an episode in a state in which another goes on: such a state is two states")
     shape = map_shape(environment, num_states)
-    return tabular_mdp(
+    world = tabular_mdp(
         successors,
         probabilities,
         start_distribution,
@@ -67,3 +67,4 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
         rewards=np.where(ends[:, None, None], 0.0, rewards),
         positions=None if shape is None else np.stack(np.unravel_index(np.arange(num_states), shape), axis=-1),
     )
+    return dataclasses.replace(world, shows_labels=True)

@@ -6,15 +6,10 @@ from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, check_world, is_map
 from farflung.config.reading import MOST_BYTES_OF_MAP, read_text, reason
 from farflung.worlds.gridworld import MAZE, ROOM, gridworld
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
-from farflung.worlds.hosted.tables import HostedTable, hosted
-from farflung.worlds.hosted.vectors import HostedVectors
+from farflung.worlds.hosted.tables import hosted
 from farflung.worlds.named_vectors import make_vector_world
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
-
-OfVectors = VectorWorld | HostedVectors
-"""Worlds whose states are vectors: compiled, or stepped on the host."""
-World = TabularMDP | HostedTable | OfVectors
+from farflung.worlds.world import World
 
 PAPER_MAPS = {"room": (ROOM, 8), "maze": (MAZE, 10)}
 """Each map with the number of actions in an episode."""

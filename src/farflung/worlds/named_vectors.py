@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from farflung.config import CONTINUOUS_WORLDS
 from farflung.config.checks import check_name, check_positive, whole_number
@@ -93,6 +95,14 @@ def make_vector_world(
     projection = world.projection
     recipe = write_recipe(name=known, horizon=world.horizon, bins=projection.bins, neighbours=projection.neighbours)
     return dataclasses.replace(world, recipe=recipe)
+
+
+def read_recipe(arrays: Mapping[str, np.ndarray]) -> VectorWorld:
+    """The world whose recipe a file holds."""
+    recipe = str(arrays["recipe"])
+    if not recipe:
+        raise ValueError("its world has no recipe: give it, as load_run(path, world=...)")
+    return make_vector_world(recipe)
 
 
 def _read(recipe: str) -> dict[str, Any]:

@@ -57,14 +57,14 @@ class PointMaze(VectorWorld):
     def num_step_uniforms(self) -> int:
         return 0
 
-    def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Float[Array, "2"]:
+    def reset_from(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Float[Array, "2"]:
         starts = jnp.asarray(wall_table(self.starts))
         if self.num_reset_uniforms == 0:
             return starts[0, ::2]
         start = starts[(noise[0] * len(self.starts)).astype(int)]
         return start[::2] + noise[1:] * (start[1::2] - start[::2])
 
-    def step(
+    def step_from(
         self, noise: Float[Array, " {self.num_step_uniforms}"], state: Float[Array, "2"], action: Float[Array, "2"]
     ) -> Float[Array, "2"]:
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
@@ -73,9 +73,6 @@ class PointMaze(VectorWorld):
 
     def observe(self, state: Float[Array, "2"]) -> Float[Array, "2"]:
         return state
-
-    def is_over(self, state: Float[Array, "2"]) -> Bool[Array, ""]:
-        return jnp.zeros((), bool)
 
     @property
     def _areas(self) -> Float[np.ndarray, "column row"]:
@@ -100,7 +97,7 @@ def point_maze(
     """A point to move in the rectangle between `low` and `high`, by at most `step_size` along each axis.
 
     >>> room = point_maze([(0, 0, 0.15, 1), (0, 0, -1, -0.15)], starts=[(-0.5, 0)], horizon=64, step_size=0.08)
-    >>> room.free_area, room.num_free_cells
+    >>> room.free_area, room.num_states
     (4.0, 400)
 
     Args:

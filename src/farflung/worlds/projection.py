@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from farflung.config.checks import MOST, check_text, whole_number
 from farflung.entropy.counts import Entropy, ragged_plug_in
-from farflung.entropy.nearest import particles
+from farflung.entropy.nearest import nearest_neighbours
 
 MOST_CELLS = 10_000_000
 _MOST_FEATURES = 1_000_000
@@ -70,7 +70,7 @@ class Projection(eqx.Module):
         if self.neighbours == 0:
             counts = ragged_plug_in(self.num_cells)
             return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
-        nearest = particles(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
+        nearest = nearest_neighbours(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
         return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:

@@ -20,7 +20,6 @@ from jaxtyping import Array, Bool, Float
 from farflung.config.checks import check_name, optional_package, whole_number
 from farflung.worlds.projection import Box, Projection, whole_bins, whole_neighbours
 from farflung.worlds.vectors import VectorWorld, write_recipe
-from farflung.worlds.walls import Rectangle
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -58,12 +57,8 @@ class Robot(VectorWorld):
     healthy_heights: tuple[float, float] = eqx.field(static=True)
     """An episode ends when the third position leaves this range, or when the simulation breaks down."""
     recipe: str = eqx.field(static=True)
-    walls: tuple[Rectangle, ...] = eqx.field(static=True)
 
-    @property
-    def is_reproducible(self) -> bool:
-        """On a GPU, MJX and Warp add up forces in no fixed order."""
-        return False
+    is_reproducible = False  # on a GPU, MJX and Warp add up forces in no fixed order
 
     @property
     def num_reset_uniforms(self) -> int:
@@ -73,13 +68,13 @@ class Robot(VectorWorld):
     def num_step_uniforms(self) -> int:
         return 0
 
-    def reset(self, noise: Float[Array, " observation"]) -> RobotState:
+    def reset_from(self, noise: Float[Array, " observation"]) -> RobotState:
         num_positions = self.start.size
         shifts = self.reset_noise * (2 * noise[:num_positions] - 1)
         velocities = self.reset_noise * ndtri(jnp.maximum(noise[num_positions:], 2.0**-25))  # at 0 it is infinite
         return RobotState(self.start + shifts, velocities, jnp.zeros_like(velocities))
 
-    def step(self, noise: Float[Array, "0"], state: RobotState, action: Float[Array, " motor"]) -> RobotState:
+    def step_from(self, noise: Float[Array, "0"], state: RobotState, action: Float[Array, " motor"]) -> RobotState:
         mjx = _import_mjx()
 
         def substep(_: Array, state: RobotState) -> RobotState:
@@ -95,10 +90,6 @@ class Robot(VectorWorld):
 
     def observe(self, state: RobotState) -> Float[Array, " observation"]:
         return jnp.concatenate([state.positions, state.velocities])
-
-    @property
-    def may_end_early(self) -> bool:
-        return True  # a simulation may always break down
 
     def is_over(self, state: RobotState) -> Bool[Array, ""]:
         low, high = self.healthy_heights
@@ -205,7 +196,6 @@ def robot(
         num_substeps=whole_number("num_substeps", num_substeps),
         healthy_heights=healthy_heights,
         recipe=recipe,
-        walls=(),
     )
 
 

@@ -1,5 +1,9 @@
 """Worlds with finitely many states and actions, as lists of successors."""
 
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,14 +14,17 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from farflung.config.checks import whole_number
+from farflung.config.reading import MOST_VALUES
 from farflung.entropy.counts import Entropy, plug_in
 from farflung.numerics.arrays import flat, inverse_cdf, lookup
-from farflung.worlds.world import Environment
+from farflung.worlds.projection import MOST_CELLS, Discrete
+from farflung.worlds.world import CompiledWorld
 
 _TOLERANCE = 1e-6
+_FILE_TOLERANCE = 1e-4
 
 
-class TabularMDP(Environment):
+class TabularMDP(CompiledWorld):
     """A finite Markov decision process: for each state and action the possible successors and their probabilities.
 
     Make one with `tabular_mdp`, `gridworld` or `from_gymnasium`, which check their input. Its states are those that can be
@@ -28,13 +35,17 @@ class TabularMDP(Environment):
     cumulative_probability: Float[Array, "state action successor"]
     rewards: Float[Array, "state action successor"]
     """What a step pays on average: of no concern to exploration, kept for who relabels or evaluates."""
-    start_states: Int[Array, " start"]
+    start_states: Int[Array, " start"] = eqx.field()
     start_cumulative_probability: Float[Array, " start"]
     labels: Int[Array, " state"]
     """Each state's index in the world as its author numbers it, unreachable states included."""
-    positions: Int[Array, "state 2"] | None
+    positions: Int[Array, "state 2"] | None = eqx.field()
     """Row and column of each state where the world is a map."""
     horizon: int = eqx.field(static=True)
+    shows_labels: bool = eqx.field(static=True, default=False)
+    """Whether its environment shows `labels` as observations, instead of the numbers of states."""
+
+    projection = None
 
     @property
     def num_states(self) -> int:
@@ -43,6 +54,22 @@ class TabularMDP(Environment):
     @property
     def num_actions(self) -> int:
         return self.successors.shape[-2]
+
+    @property
+    def actions(self) -> Discrete:  # type: ignore[override]
+        return Discrete(self.num_actions)
+
+    def seen(self, observation: Any) -> Any:
+        if not self.shows_labels:
+            return observation
+        (states,) = np.nonzero(np.asarray(self.labels) == int(observation))
+        if not len(states):
+            raise ValueError(f"the observation {observation} is no state of this world")
+        return states[0]
+
+    @property
+    def table(self) -> "TabularMDP":
+        return self
 
     @property
     def num_successors(self) -> int:
@@ -73,13 +100,13 @@ class TabularMDP(Environment):
         probabilities = jnp.diff(self.start_cumulative_probability, prepend=0.0)
         return jnp.zeros(self.num_states).at[self.start_states].add(probabilities)
 
-    def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Int[Array, ""]:
+    def reset_from(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Int[Array, ""]:
         if self.num_reset_uniforms == 0:
             return self.start_states[0]
         start = inverse_cdf(self.start_cumulative_probability, jnp.int32(0), self.start_states.shape[0], noise[0])
         return lookup(self.start_states, start)
 
-    def step(
+    def step_from(
         self, noise: Float[Array, " {self.num_step_uniforms}"], state: Int[Array, ""], action: Int[Array, ""]
     ) -> Int[Array, ""]:
         row = state * self.num_actions + action
@@ -87,6 +114,44 @@ class TabularMDP(Environment):
             return lookup(flat(self.successors), row)
         outcome = inverse_cdf(flat(self.cumulative_probability), row, self.num_successors, noise[0])
         return lookup(flat(self.successors), row * self.num_successors + outcome)
+
+    @property
+    def identity(self) -> Hashable:
+        arrays = (self.successors, self.cumulative_probability, self.start_states, self.start_cumulative_probability)
+        return (self.horizon, *((array.shape, np.asarray(array).tobytes()) for array in arrays))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if not self.shows_labels:
+            del fields["shows_labels"]  # as in files from before there was such a field
+        return {name: np.asarray(value) for name, value in fields.items() if value is not None}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "TabularMDP":
+        """The world that `to_arrays` describes; every table is checked before compiled code reads from it."""
+        unknown = arrays.keys() - {field.name for field in dataclasses.fields(TabularMDP)}
+        if unknown:
+            raise ValueError(f"a world has no {', '.join(map(repr, sorted(unknown)))}")
+        shape = arrays["successors"].shape
+        if len(shape) != 3 or 0 in shape or not 0 < arrays["start_states"].size <= shape[0]:
+            raise ValueError(f"a world needs states, actions, successors and a start, not the shape {shape}")
+        num_states, starts = shape[0], (arrays["start_states"].size,)
+        tables: dict[str, Any] = {
+            "successors": _checked(arrays, "successors", np.integer, shape, num_states),
+            "cumulative_probability": _checked_cumulative(arrays, "cumulative_probability", shape),
+            "rewards": _checked(arrays, "rewards", np.floating, shape),
+            "start_states": _checked(arrays, "start_states", np.integer, starts, num_states),
+            "start_cumulative_probability": _checked_cumulative(arrays, "start_cumulative_probability", starts),
+            "labels": _checked(arrays, "labels", np.integer, (num_states,), MOST_VALUES),
+        }
+        if "positions" in arrays:
+            positions = _checked(arrays, "positions", np.integer, (num_states, 2), MOST_CELLS)
+            if np.prod(positions.max(axis=0) + 1.0) > MOST_CELLS:
+                raise ValueError(f"positions lie on a map of more than {MOST_CELLS:,} cells")
+            tables["positions"] = positions
+        on_device: dict[str, Any] = {"positions": None} | {name: jnp.asarray(table) for name, table in tables.items()}
+        horizon = whole_number("horizon", arrays["horizon"].item())
+        return TabularMDP(**on_device, horizon=horizon, shows_labels=bool(arrays.get("shows_labels", False)))
 
     def widened(self, num_successors: int) -> "TabularMDP":
         """The same world with longer lists of successors, where worlds of one shape are to share a compiled program."""
@@ -265,3 +330,22 @@ def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
     possible = probabilities > 0
     num_left: np.ndarray = np.flip(np.cumsum(np.flip(possible, axis=-1), axis=-1), axis=-1) - possible
     return np.where(num_left > 0, np.minimum(cumulative, 1), 1).astype(np.float32)
+
+
+def _checked(arrays: Mapping[str, np.ndarray], name: str, kind: Any, shape: tuple[int, ...], below: int = 1) -> np.ndarray:
+    table = arrays[name]
+    if table.shape != shape or not np.issubdtype(table.dtype, kind):
+        raise ValueError(f"{name} has the shape {shape}, not {table.shape} of {table.dtype}")
+    if kind is np.integer and not (table.min() >= 0 and table.max() < below):
+        raise ValueError(f"{name} are whole numbers from 0 to {below - 1:,}")
+    if not np.isfinite(table).all() or (kind is np.floating and np.abs(table).max() > np.finfo(np.float32).max):
+        raise ValueError(f"{name} are finite numbers")
+    return table.astype(np.int32 if kind is np.integer else np.float32)
+
+
+def _checked_cumulative(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    table = _checked(arrays, name, np.floating, shape)
+    is_complete = (np.abs(table[..., -1] - 1) < _FILE_TOLERANCE).all()
+    if not (table.min() >= 0 and (np.diff(table, axis=-1) >= 0).all() and is_complete):
+        raise ValueError(f"{name} must rise from 0 to 1")
+    return table

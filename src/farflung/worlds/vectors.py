@@ -1,80 +1,64 @@
-"""What worlds have in common whose states are vectors of real numbers."""
+"""Compiled worlds whose observations are vectors of real numbers."""
 
 import abc
 import json
-import math
+from collections.abc import Hashable
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from farflung.entropy.counts import Entropy
 from farflung.worlds.projection import Box, Discrete, Projection
-from farflung.worlds.walls import Rectangle
-from farflung.worlds.world import Environment
+from farflung.worlds.world import CompiledWorld
 
 
-class VectorWorld(Environment):
-    """A world of which an agent sees a vector of real numbers; its own state may be any pytree.
+class VectorWorld(CompiledWorld):
+    """A compiled world of which an agent sees a vector of real numbers; its own state may be any pytree.
 
-    Episodes may end early: from then on, what is recorded is not a number.
+    Episodes may end early, where a subclass overrides `is_over`: from then on, recorded states are NaN.
     """
 
     recipe: eqx.AbstractVar[str]
-    """What `make_vector_world` makes the same world from, as JSON; empty if only its author can."""
+    """JSON from which `make_vector_world` makes the same world; empty if only its author can make it."""
     projection: eqx.AbstractVar[Projection]
     actions: eqx.AbstractVar[Discrete | Box]
     observation_center: eqx.AbstractVar[tuple[float, ...]]
-    """Of the range of each number that an agent sees: what networks are given is centred and scaled."""
+    """The centre of each number's range in an observation; networks see observations centred and scaled."""
     observation_scale: eqx.AbstractVar[tuple[float, ...]]
-    walls: eqx.AbstractVar[tuple[Rectangle, ...]]
-    """For pictures, where the projection is a plane."""
 
     @abc.abstractmethod
     def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
-        """What an agent sees of a state, and what the projection is of."""
+        """What an agent sees of a state; the projection picks its features from it."""
 
-    @abc.abstractmethod
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
-        """Whether an episode ends when it reaches a state, before its `horizon`."""
+        """Whether an episode ends in this state, before its `horizon`."""
+        return jnp.zeros((), bool)
 
     @property
     def may_end_early(self) -> bool:
-        """Whether `is_over` is ever true."""
-        return False
+        return type(self).is_over is not VectorWorld.is_over
 
     @property
-    def free_area(self) -> float:
-        """The area, or volume, of all that the features can be, in their units: its logarithm bounds their entropy."""
-        return math.inf
-
-    @property
-    def is_free(self) -> Bool[np.ndarray, " cell"]:
-        """Which cells of the grid can be reached, as far as that is known."""
-        return np.ones(self.projection.num_cells, bool)
-
-    @property
-    def num_free_cells(self) -> int:
-        return int(self.is_free.sum())
+    def name(self) -> str:  # type: ignore[override]
+        return json.loads(self.recipe or "{}").get("name", "custom")
 
     @property
     def num_states(self) -> int:
-        """Where states are vectors, the cells that can be reached are counted instead."""
-        return self.num_free_cells
-
-    @property
-    def num_actions(self) -> int:
-        """The number of choices, or of numbers in a vector."""
-        return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
-
-    @property
-    def observation_size(self) -> int:
-        return len(self.observation_center)
+        return int(self.is_free.sum())
 
     @property
     def entropy(self) -> Entropy:
         return self.projection.entropy(is_ragged=self.may_end_early)
+
+    @property
+    def identity(self) -> Hashable:
+        return self.recipe or repr(self)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"recipe": np.array(self.recipe)}
 
 
 def write_recipe(**options: Any) -> str:

@@ -1,55 +1,174 @@
-"""What every world offers: one copy of it, as pure functions of uniform noise."""
+"""What farflung asks of a world, whatever kind it is."""
 
 import abc
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-from jaxtyping import Array, Float, PyTree
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from farflung.entropy.counts import Entropy
+from farflung.numerics.noise import uniforms
+from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.walls import Rectangle
+
+if TYPE_CHECKING:
+    from farflung.worlds.tabular import TabularMDP
+
+_KEY_UNIFORMS = 3
+_UNIFORM_BITS = 24
 
 
-@runtime_checkable
-class Outline(Protocol):
-    """What it takes to learn from trajectories in a world with finitely many states, whoever has played them."""
+class World(abc.ABC):
+    """A world without reward, of which every agent has a copy of its own.
+
+    Training, metrics, figures, ceilings, datasets and files ask a world about itself; they never ask which kind it is.
+    """
+
+    horizon: int
+    """Actions in an episode, at most."""
+    actions: Discrete | Box
+    """What an agent can do."""
+    projection: Projection | None
+    """Which features of an observation the entropy is about; None where states are numbered."""
+    observation_center: tuple[float, ...]
+    """Where observations are vectors: the centre of each number's range; networks see observations centred and scaled."""
+    observation_scale: tuple[float, ...]
+
+    name = "custom"
+    """How `farflung explore` calls it."""
+    is_hosted = False
+    """Whether copies are stepped on the host, one call at a time, instead of in compiled code."""
+    is_reproducible = True
+    """Whether steps give the same bits every time, on any device."""
+    knows_all_states = True
+    """Whether the number of states is known before training; otherwise states are numbered as they are met."""
+    positions: Int[Array | np.ndarray, "state 2"] | None = None
+    """Row and column of each state, where the states lie on a map."""
+    start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()
+    """The states in which episodes begin, as far as they are known."""
+    walls: tuple[Rectangle, ...] = ()
+    """Walls in the plane of the first two features, for pictures."""
+    starts: tuple[Rectangle, ...] = ()
+    """Where in that plane episodes begin, for pictures."""
 
     @property
-    def num_states(self) -> int: ...
+    @abc.abstractmethod
+    def num_states(self) -> int:
+        """The number of states; where states are vectors, the number of grid cells that can be reached."""
+
     @property
-    def num_actions(self) -> int: ...
+    def num_actions(self) -> int:
+        """The number of discrete actions, or of numbers in an action."""
+        return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
+
     @property
-    def horizon(self) -> int: ...
-    @property
+    @abc.abstractmethod
     def entropy(self) -> Entropy:
         """How the entropy of the states that a team has visited is estimated."""
 
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation, where observations are vectors."""
+        return len(self.observation_center)
 
-class Environment(eqx.Module):
-    """One copy of a world without reward, in which an episode lasts exactly `horizon` actions.
+    @property
+    def may_end_early(self) -> bool:
+        """Whether an episode can end before `horizon` actions."""
+        return False
 
-    Randomness comes in as uniform numbers in [0, 1), not as keys, so that a rollout draws all the noise of an update in one
-    call; an environment says how many it needs, and a deterministic one needs none.
+    @property
+    def table(self) -> "TabularMDP | None":
+        """The world with its transition table, if it has one."""
+        return None
+
+    @property
+    def free_area(self) -> float:
+        """The area, or volume, that the features can cover, in their units; its logarithm bounds their entropy."""
+        return math.inf
+
+    @property
+    def is_free(self) -> Bool[np.ndarray, " cell"]:
+        """Which cells of the projection's grid can be reached, as far as that is known."""
+        assert self.projection is not None
+        return np.ones(self.projection.num_cells, bool)
+
+    @property
+    @abc.abstractmethod
+    def identity(self) -> Hashable:
+        """Equal for two worlds that are the same task."""
+
+    @abc.abstractmethod
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """What a file keeps of the world; `farflung.worlds.kinds` reads it back."""
+
+    @property
+    def stepping(self) -> dict[str, Any]:
+        """How copies are stepped on the host, such as the number of workers; empty for compiled worlds."""
+        return {}
+
+    def with_environment(self, **stepping: Any) -> "World":
+        """The world ready to be played, where a file holds only its description."""
+        return self
+
+    def snapshot(self) -> "World":
+        """The world with the states that are known by now: states met later are not added to it."""
+        return self
+
+    def add_states_of(self, other: "World") -> None:  # noqa: B027
+        """Learns the states that the same world has met elsewhere, where states are numbered as they are met."""
+
+    def seen(self, observation: Any) -> Any:
+        """What a policy is given for an observation of the world's environment: a state's number, or a vector."""
+        return observation
+
+    def action_for_environment(self, action: np.ndarray) -> Any:
+        """What the `step` of the world's environment takes for a policy's action."""
+        return int(action) if isinstance(self.actions, Discrete) else action
+
+    def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
+        """How copies are stepped on the host by so many agents for so many episodes at a time, and what has failed."""
+        return {}
+
+
+class CompiledWorld(World, eqx.Module):
+    """A world in JAX: pure functions for one copy.
+
+    The public functions `reset` and `step` take random keys. A rollout calls `reset_from` and `step_from` instead, which take
+    uniform numbers in [0, 1): all the noise of an update is then drawn in one call. A subclass implements either pair.
     """
 
-    horizon: eqx.AbstractVar[int]
+    @property
+    def num_reset_uniforms(self) -> int:
+        """How many uniform numbers `reset_from` takes."""
+        return _KEY_UNIFORMS
 
     @property
-    @abc.abstractmethod
-    def num_reset_uniforms(self) -> int: ...
+    def num_step_uniforms(self) -> int:
+        """How many uniform numbers `step_from` takes; 0 for deterministic dynamics."""
+        return _KEY_UNIFORMS
 
-    @property
-    @abc.abstractmethod
-    def num_step_uniforms(self) -> int: ...
-
-    @property
-    def is_reproducible(self) -> bool:
-        """Whether its steps come out the same every time, to the last bit, on whatever they are computed."""
-        return True
-
-    @abc.abstractmethod
-    def reset(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> PyTree[Array]:
+    def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
         r"""The first state, $s_0 \sim \mu$."""
+        return self.reset_from(uniforms(key, (self.num_reset_uniforms,)))
 
-    @abc.abstractmethod
-    def step(self, noise: Float[Array, " {self.num_step_uniforms}"], state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
         r"""The next state, $s_{t+1} \sim P(\cdot \mid s_t, a_t)$."""
+        return self.step_from(uniforms(key, (self.num_step_uniforms,)), state, action)
+
+    def reset_from(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> PyTree[Array]:
+        return self.reset(key_from(noise))
+
+    def step_from(self, noise: Float[Array, " {self.num_step_uniforms}"], state: PyTree[Array], action: Array) -> PyTree[Array]:
+        return self.step(key_from(noise), state, action)
+
+
+def key_from(noise: Float[Array, "3"]) -> PRNGKeyArray:
+    """A random key made of uniform numbers, 64 bits of theirs."""
+    first, second, rest = (noise * 2.0**_UNIFORM_BITS).astype(jnp.uint32)
+    words = jnp.stack([first << 8 | rest & 0xFF, second << 8 | rest >> 8 & 0xFF])
+    return jr.wrap_key_data(words, impl="threefry2x32")

@@ -51,7 +51,7 @@ def test_parts_of_an_observation_are_joined():
     assert world.num_actions == 6
     seen = world.vectors({"light": np.array([[1], [0]], np.int8), "place": np.array([[0.5, -0.5], [0.25, 0]])})
     np.testing.assert_array_equal(seen, [(1, 0.5, -0.5), (0, 0.25, 0)])
-    np.testing.assert_array_equal(world.told(np.array([0, 5])), [(0, -1), (1, 1)])
+    np.testing.assert_array_equal(world.for_simulator(np.array([0, 5])), [(0, -1), (1, 1)])
 
 
 def test_floats_that_are_observed_are_vectors_too():
@@ -94,10 +94,10 @@ def test_actions_must_be_real_or_finitely_many():
 
 def test_what_is_saved_makes_the_same_world():
     world = hosted("CartPole-v1", project=(0, 2), bins=7, horizon=30, neighbours=2)
-    again = HostedVectors.from_arrays(**world.to_arrays())
+    again = HostedVectors.from_arrays(world.to_arrays())
     assert again.view == world.view
     assert again.settings == world.settings
-    made = again.made(workers=2)
+    made = again.with_environment(workers=2)
     assert (made.workers, made.observation_space) == (2, world.observation_space)
     with pytest.raises(ValueError, match="give the environment itself"):
-        HostedVectors.from_arrays(**hosted(Drift, horizon=3).to_arrays()).made()
+        HostedVectors.from_arrays(hosted(Drift, horizon=3).to_arrays()).with_environment()

@@ -50,11 +50,11 @@ def test_mistakes_are_told(arguments, options, message):
 
 def test_what_is_saved_makes_the_same_world():
     world = hosted("MountainCar-v0", bins=[5, 4], horizon=30)
-    again = HostedTable.from_arrays(**world.to_arrays())
+    again = HostedTable.from_arrays(world.to_arrays())
     assert (again.num_states, again.num_actions, again.horizon) == (20, 3, 30)
-    made = again.made(workers=1)
+    made = again.with_environment(workers=1)
     batch = world.index._features_of(np.array([[-1.0, 0.05], [0.3, -0.07]], np.float32)) @ np.array([4, 1])
     np.testing.assert_array_equal(made.index(np.array([[-1.0, 0.05], [0.3, -0.07]], np.float32)), batch)
-    custom = HostedTable.from_arrays(**hosted(Planes, horizon=3, observe="cell").to_arrays())
+    custom = HostedTable.from_arrays(hosted(Planes, horizon=3, observe="cell").to_arrays())
     with pytest.raises(ValueError, match="give the environment itself"):
-        custom.made()
+        custom.with_environment()

@@ -222,7 +222,7 @@ def _variances(
 ) -> dict[str, float]:
     """The variance of each credit's gradient for the teams at one stage of the defaults' training."""
     trained = runs[setting, DEFAULTS if stage == "end" else "halfway"]
-    plain = PGPSE(setting.agents, is_time_dependent=trained.team.is_time_dependent)
+    plain = PGPSE(setting.agents, is_time_dependent=trained.policies.is_time_dependent)
     algorithms = {credit: dataclasses.replace(plain, credit=credit) for credit in CREDITS}
     algorithms[COMBINED] = dataclasses.replace(plain, credit="causal", num_combinations=4)
     total = np.zeros(len(algorithms))
@@ -232,7 +232,7 @@ def _variances(
             is_time_dependent = plain.is_time_dependent
             team = softmax_team(jr.key(seed), world, setting.agents, scale=scale, is_time_dependent=is_time_dependent)
         else:
-            team = trained.team_of(seed)
+            team = trained.team(seed).policies
         key = jr.key(10_000 + seed)
         total += np.asarray(gradient_variances(key, tuple(algorithms.values()), team, world, config.batches), np.float64)
     return dict(zip(algorithms, (total / config.seeds).tolist(), strict=True))

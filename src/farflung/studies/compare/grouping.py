@@ -5,14 +5,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
 from farflung.config import Explore
 from farflung.runs.run import Run
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.named import World
-from farflung.worlds.vectors import VectorWorld
 
 Grouped = dict[str, dict[str, Run]]
 """The run of each algorithm on each task."""
@@ -118,7 +112,7 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
     """The name of each run's world: the same for worlds that are the same, whatever they were called, and for no others."""
     worlds: dict[Hashable, Run] = {}
     for run in runs:
-        worlds.setdefault(_identity(run.world), run)
+        worlds.setdefault(run.world.identity, run)
     names: dict[Hashable, str] = {}
     for identity, run in worlds.items():
         namesakes = [other for other in worlds.values() if other.config.world == run.config.world]
@@ -132,15 +126,4 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
             number += 1
             name = f"{_joined(*parts)} ({number})"
         names[identity] = name
-    return [names[_identity(run.world)] for run in runs]
-
-
-def _identity(world: World) -> Hashable:
-    if isinstance(world, HostedTable):
-        return world.name, world.horizon, repr(world.settings)
-    if isinstance(world, HostedVectors):
-        return world.name, world.horizon, repr(world.settings), world.projection
-    if isinstance(world, VectorWorld):
-        return world.recipe or repr(world)
-    arrays = (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability)
-    return (world.horizon, *((array.shape, np.asarray(array).tobytes()) for array in arrays))
+    return [names[run.world.identity] for run in runs]

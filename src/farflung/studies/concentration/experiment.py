@@ -170,4 +170,4 @@ def as_distributions(occupancy: Float[np.ndarray, "seed agent state"]) -> Float[
 
 
 def _occupancies(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.team.probabilities))
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities))

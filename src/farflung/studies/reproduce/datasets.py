@@ -69,8 +69,8 @@ def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -
     if run is None:
         return jnp.zeros(shape)
     if run.config.single:
-        return jnp.broadcast_to(run.team.logits, shape)
-    return jnp.pad(run.team.logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
+        return jnp.broadcast_to(run.policies.logits, shape)
+    return jnp.pad(run.policies.logits, ((0, 0), (0, shape[1] - cell.agents), (0, 0), (0, 0)))
 
 
 def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:

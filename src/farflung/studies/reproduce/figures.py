@@ -157,7 +157,7 @@ def policies(runs: Runs, findings: Findings, world: str, agents: int) -> Figure:
         for name, kind in (("single agent", "single"), ("parallel agent", "team")):
             cell = Cell(world, agents, kind)
             run, row = runs[cell], _typical_row(runs[cell])
-            probabilities = special.softmax(np.asarray(run.team.logits[row]), axis=-1)
+            probabilities = special.softmax(np.asarray(run.policies.logits[row]), axis=-1)
             tables += [(name, *table) for table in zip(probabilities, findings.occupancy[cell][row], strict=True)]
         for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
             image = draw_policy(axis, run.table, probabilities, visits)

@@ -186,8 +186,8 @@ def _draw(make: Callable[[], Figure], path: Path) -> None:
 
 def _on_host(run: Run) -> Run:
     """The same without arrays that live on a device, so that another process can draw it."""
-    team, world = jax.tree.map(np.asarray, (run.team, run.world))
-    return dataclasses.replace(run, team=team, world=world)
+    team, world = jax.tree.map(np.asarray, (run.policies, run.world))
+    return dataclasses.replace(run, policies=team, world=world)
 
 
 def _tables(reproduction: Reproduction, by_schedule: Mapping[str, Sequence[Claim]]) -> dict[str, list[Sequence[object]]]:

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,14 @@ from jaxtyping import Float, Int
 
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
+from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FromId, Make, Observe, Observed
 from farflung.worlds.hosted.indexing import Known, Met, StateIndex, actions_of, num_reals, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
 from farflung.worlds.hosted.world import COPIES, HostedWorld, read_stepped
+from farflung.worlds.projection import Discrete
+from farflung.worlds.world import World
 
 _MOST_CELLS = 1_000_000
 
@@ -32,7 +35,7 @@ class HostedTable(HostedWorld):
 
     index: StateIndex
     """How observations become states; where the space says not how many there are, it learns them as they are met."""
-    actions: list[Any]
+    env_actions: list[Any]
     """What the environment takes for each number of an action."""
     grid: tuple[int, int] | None = None
     """Rows and columns, where states are numbered row by row of a map."""
@@ -41,12 +44,28 @@ class HostedTable(HostedWorld):
     def num_states(self) -> int:
         return self.index.num_states
 
-    @property
-    def num_actions(self) -> int:
-        return len(self.actions)
+    projection = None
 
     @property
-    def positions(self) -> Int[np.ndarray, "state 2"] | None:
+    def actions(self) -> Discrete:  # type: ignore[override]
+        return Discrete(len(self.env_actions))
+
+    def seen(self, observation: Any) -> int:
+        return int(self.index(_one(observation))[0])
+
+    def action_for_environment(self, action: np.ndarray) -> Any:
+        return self.env_actions[int(action)]
+
+    @property
+    def knows_all_states(self) -> bool:  # type: ignore[override]
+        return self.index.is_complete
+
+    @property
+    def entropy(self) -> Entropy:
+        return ragged_plug_in(self.num_states)
+
+    @property
+    def positions(self) -> Int[np.ndarray, "state 2"] | None:  # type: ignore[override]
         """Row and column of each state where the states lie on a map: where two numbers, x and y, tell them apart."""
         if self.grid is not None:
             return np.stack(np.unravel_index(np.arange(self.num_states), self.grid), axis=-1)
@@ -55,20 +74,15 @@ class HostedTable(HostedWorld):
             return None
         return features[:, ::-1] - features.min(axis=0)[::-1]
 
-    @property
-    def start_states(self) -> Int[np.ndarray, " start"]:
-        """None that are known before it is played."""
-        return np.zeros(0, np.int64)
-
     def to_arrays(self) -> dict[str, np.ndarray]:
         """What is to be kept of it: enough to look at results, and to make it again if it has an id."""
         kept = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
         return {"hosted": np.array(json.dumps(kept | {"settings": self.settings})), "features": self.index.features}
 
     @staticmethod
-    def from_arrays(hosted: Any, features: Int[np.ndarray, "state feature"]) -> "HostedTable":
-        """What `to_arrays` has kept; the environment itself is made when it is first played."""
-        kept = parse_object(str(hosted))
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedTable":
+        """The world that `to_arrays` describes, without its environment."""
+        kept, features = parse_object(str(arrays["hosted"])), arrays["features"]
         about = read_stepped(kept)
         if features.ndim != 2 or not np.issubdtype(features.dtype, np.integer):
             raise ValueError(f"the features of states are whole numbers [state, feature], not {features.dtype}{features.shape}")
@@ -76,31 +90,24 @@ class HostedTable(HostedWorld):
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
         actions = list(range(whole_number("num_actions", kept["num_actions"], _MOST_CELLS)))
-        return HostedTable(**about, index=Known(features), actions=actions, grid=grid)
+        return HostedTable(**about, index=Known(features), env_actions=actions, grid=grid)
 
-    def made(self, **changes: Any) -> "HostedTable":
-        """The world with its environment, where it was read from disk.
-
-        Args:
-            changes: to how it is stepped, such as `workers`.
-        """
+    def with_environment(self, **stepping: Any) -> "HostedTable":
         if self.make is not None:
-            return dataclasses.replace(self, **changes)
+            return dataclasses.replace(self, **stepping)
         self.check_settings()
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         with one_line_errors(f"{self.name} cannot be made from what was saved"):
-            again = hosted(**settings, **self.settings["options"], **changes)
+            again = hosted(**settings, **self.settings["options"], **stepping)
             assert isinstance(again, HostedTable), "its states are vectors by now"
-        again.know(self)
+        again.add_states_of(self)
         return again
 
-    def know(self, other: "HostedTable") -> None:
-        """Learns the states of the same world that were met by another, if they are learnt as they are met."""
-        if isinstance(self.index, Met):
+    def add_states_of(self, other: World) -> None:
+        if isinstance(self.index, Met) and isinstance(other, HostedTable):
             self.index.know(other.index.features)
 
-    def as_it_is(self) -> "HostedTable":
-        """The world with the states that are known by now; those that are met later are not added to it."""
+    def snapshot(self) -> "HostedTable":
         return dataclasses.replace(self, index=copy.deepcopy(self.index))
 
     def player(
@@ -110,7 +117,7 @@ class HostedTable(HostedWorld):
         noise: Float[np.ndarray, "episode time"],
     ) -> TablePlayer:
         """Who plays in it by tables, as `TablePlayer` takes them."""
-        return TablePlayer(self.index, np.asarray(self.actions), thresholds, policies, noise)
+        return TablePlayer(self.index, np.asarray(self.env_actions), thresholds, policies, noise)
 
 
 def hosted(
@@ -193,7 +200,14 @@ def hosted(
         raise ValueError(f"{name}: {error}") from None
     finally:
         first.close()
-    return HostedTable(index=index, actions=actions, settings=settings and settings | bounds, grid=grid, **about)
+    return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
+
+
+def _one(observation: Any) -> Any:
+    """One observation as a batch."""
+    if isinstance(observation, dict):
+        return {key: _one(part) for key, part in observation.items()}
+    return tuple(map(_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
 
 
 def _cannot_make(name: str, error: Exception) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import equinox as eqx
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from farflung.config.reading import parse_object
 from farflung.entropy.counts import Entropy
@@ -67,11 +67,6 @@ class HostedVectors(HostedWorld):
     action_space: Any = None
     """None for a world read from disk, as the other."""
 
-    walls = ()
-    positions = None
-    may_end_early = True
-    free_area = math.inf
-
     @property
     def view(self) -> View:
         return View(self.actions, self.observation_center, self.observation_scale, self.horizon, self.projection)
@@ -81,27 +76,8 @@ class HostedVectors(HostedWorld):
         return self.view.entropy
 
     @property
-    def is_free(self) -> Bool[np.ndarray, " cell"]:
-        """Which cells of the grid can be reached: nobody knows."""
-        return np.ones(self.projection.num_cells, bool)
-
-    @property
-    def num_free_cells(self) -> int:
-        return self.projection.num_cells
-
-    @property
     def num_states(self) -> int:
-        """Where states are vectors, cells are counted instead."""
-        return self.num_free_cells
-
-    @property
-    def num_actions(self) -> int:
-        """The number of choices, or of numbers in a vector."""
-        return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
-
-    @property
-    def observation_size(self) -> int:
-        return len(self.observation_center)
+        return self.projection.num_cells
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """What is to be kept of it: enough to look at results and teams, and to make it again if it has an id."""
@@ -117,9 +93,9 @@ class HostedVectors(HostedWorld):
         return {"vectors": np.array(json.dumps(kept))}
 
     @staticmethod
-    def from_arrays(vectors: Any) -> "HostedVectors":
-        """What `to_arrays` has kept; the environment itself is made when it is first played."""
-        kept = parse_object(str(vectors))
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedVectors":
+        """The world that `to_arrays` describes, without its environment."""
+        kept = parse_object(str(arrays["vectors"]))
         center = read_numbers("observation_center", kept["observation_center"])
         scale = read_numbers("observation_scale", kept["observation_scale"], len(center))
         if min(scale) <= 0:
@@ -132,14 +108,9 @@ class HostedVectors(HostedWorld):
             observation_scale=scale,
         )
 
-    def made(self, **changes: Any) -> "HostedVectors":
-        """The world with its environment, where it was read from disk.
-
-        Args:
-            changes: to how it is stepped, such as `workers`.
-        """
+    def with_environment(self, **stepping: Any) -> "HostedVectors":
         if self.make is not None:
-            return dataclasses.replace(self, **changes)
+            return dataclasses.replace(self, **stepping)
         self.check_settings()
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
@@ -150,7 +121,15 @@ class HostedVectors(HostedWorld):
         with contextlib.closing(first):
             seen = first if observe is None else Observed(first, observe)
             found: dict[str, Any] = {"observation_space": seen.observation_space, "action_space": seen.action_space}
-        return dataclasses.replace(self, make=make, observe=observe, **found, **changes)
+        return dataclasses.replace(self, make=make, observe=observe, **found, **stepping)
+
+    def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
+        if self.observation_space is None or self.observe is not None:
+            return np.asarray(observation, np.float32).reshape(-1)
+        return _numbers(self.observation_space, observation)
+
+    def action_for_environment(self, action: np.ndarray) -> Any:
+        return self.with_environment().for_simulator(action[None])[0]
 
     def vectors(self, observations: Any) -> Float[np.ndarray, "copy observation"]:
         """The observations of all copies, as vectors of their own."""
@@ -161,7 +140,7 @@ class HostedVectors(HostedWorld):
     def _choices(self) -> np.ndarray:
         return np.asarray(actions_of(self.action_space))
 
-    def told(self, actions: np.ndarray) -> np.ndarray:
+    def for_simulator(self, actions: np.ndarray) -> np.ndarray:
         """What the simulator takes for actions within their bounds, or for numbers of choices."""
         if isinstance(self.actions, Discrete):
             return self._choices[actions]

@@ -1,6 +1,7 @@
-"""What worlds have in common whose copies are stepped on the host."""
+"""What worlds stepped on the host have in common."""
 
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from typing import Any
@@ -8,14 +9,18 @@ from typing import Any
 from farflung.config.checks import check_text, whole_number
 from farflung.worlds.hosted.copies import Make, Observe
 from farflung.worlds.hosted.pool import Pool
+from farflung.worlds.world import World
 
 COPIES = 64
+STEPPING = ("copies", "workers", "timeout")
 _SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HostedWorld:
+class HostedWorld(World):
     """A world whose copies are stepped one call at a time, in this process or in workers."""
+
+    is_hosted = True
 
     name: str
     make: Make | None
@@ -30,6 +35,18 @@ class HostedWorld:
     failures: list[str] = field(default_factory=list)
     """What its copies have reported so far."""
 
+    @property
+    def may_end_early(self) -> bool:
+        return True
+
+    @property
+    def identity(self) -> Hashable:
+        return self.name, self.horizon, repr(self.settings), self.projection
+
+    @property
+    def stepping(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in STEPPING}
+
     def check_settings(self) -> None:
         """Raises ValueError if it was read from disk and nobody there can make it, or only by running what lies around."""
         if not self.settings:
@@ -42,8 +59,7 @@ class HostedWorld:
                 "directory and you trust it, set PYTHONPATH=."
             )
 
-    def as_json(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
-        """How it is stepped by so many agents for so many episodes at a time, and what has failed so far."""
+    def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.workers, num_episodes)
         return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
 

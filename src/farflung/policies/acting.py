@@ -1,0 +1,67 @@
+"""A trained team at work: from what an environment shows to what its `step` takes."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from farflung.numerics.noise import uniforms
+from farflung.worlds.world import World
+
+
+class Agent(NamedTuple):
+    """One agent of a trained team.
+
+    >>> import farflung, jax
+    >>> run = farflung.explore("room-det", agents=2, updates=5, seeds=(0,))
+    >>> run.team(seed=0).agent(1).act(jax.random.key(0), observation=21) in range(4)
+    True
+    """
+
+    policy: Any
+    world: World
+
+    def act(self, key: PRNGKeyArray, observation: Any, time: int | Int[Array, ""] = 0) -> Any:
+        """Draws an action, as the environment's `step` takes it.
+
+        Args:
+            observation: what the environment shows: its observation, or what `hosted(observe=...)` makes of it.
+            time: how many actions the episode has had; policies with a table for each time need it.
+        """
+        seen = self.world.seen(observation)
+        action = _act(self.policy, key, time, seen)
+        return action if isinstance(action, jax.core.Tracer) else self.world.action_for_environment(np.asarray(action))
+
+
+class TrainedTeam(NamedTuple):
+    """The team that was trained with one seed."""
+
+    policies: Any
+    """The policies of all agents: a pytree whose arrays have a leading agent axis."""
+    world: World
+
+    @property
+    def num_agents(self) -> int:
+        return self.policies.num_agents
+
+    def agent(self, number: int) -> Agent:
+        """One of the agents, numbered from 0."""
+        if number not in range(self.num_agents):
+            raise ValueError(f"agents are numbered from 0 to {self.num_agents - 1}: there is no agent {number}")
+        return Agent(one_of(self.policies, number), self.world)
+
+
+def one_of(team: Any, number: int | Int[Array, ""]) -> Any:
+    """The policy of one agent: arrays that all agents share stay as they are."""
+    axes = team.axes
+    if axes == 0:
+        return jax.tree.map(lambda leaf: leaf[number], team)
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[number], team, axes)
+
+
+@jax.jit
+def _act(policy: Any, key: PRNGKeyArray, time: Int[Array, ""], seen: Array) -> Array:
+    noise = uniforms(key, (policy.num_uniforms,))
+    return policy.executed(policy.sample_one(noise, jnp.asarray(time, jnp.int32), jnp.asarray(seen)))
