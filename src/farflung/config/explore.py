@@ -3,9 +3,11 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
+
+import tyro
 
 from farflung.config.checks import (
     check_learning,
@@ -17,9 +19,11 @@ from farflung.config.checks import (
     whole_seeds,
 )
 from farflung.config.options import (
+    ALGORITHM,
     COMBINED_CREDITS,
     CONTINUOUS_WORLDS,
     CREDITS,
+    ENTROPY,
     LEARNING_RATES,
     NETWORKS,
     NEURAL_LEARNING_RATES,
@@ -75,10 +79,14 @@ class Explore:
     """Independent repetitions of the team's episodes that one update averages over (B)."""
     preset: Annotated[str, one_of(tuple(PRESETS))] = "farflung"
     """Where the defaults of what follows come from: our best, or the paper's."""
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = ALGORITHM
+    """Training algorithm: pgpse, or one of your own that Python can import."""
+    entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = ENTROPY
+    """Entropy that is maximised: the world's own estimate, or one of your own that Python can import."""
     updates: Annotated[Resolved[int], from_preset("updates")] = UNSET
     """Policy updates (N)."""
     credit: Annotated[Resolved[str], from_preset("credit", CREDITS)] = UNSET
-    """How the team's entropy becomes the weight of each action."""
+    """How the team's entropy becomes the weight of each action; MODULE:NAME for a function of your own."""
     combinations: int = 1
     """Ways to make teams of a batch's trajectories that difference and causal are averaged over."""
     optimizer: Annotated[Resolved[str], from_preset("optimizer", OPTIMIZERS)] = UNSET
@@ -141,7 +149,11 @@ class Explore:
                 object.__setattr__(self, name, whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         check_learning(self)
-        for name, known in (("credit", CREDITS), ("policy", POLICIES), ("std", STDS)):
+        for name, known in (("algorithm", (ALGORITHM,)), ("entropy", (ENTROPY,)), ("credit", CREDITS)):
+            if ":" not in getattr(self, name):
+                check_name(name, getattr(self, name), known)
+            check_text(name, getattr(self, name))
+        for name, known in (("policy", POLICIES), ("std", STDS)):
             check_name(name, getattr(self, name), known)
         if self.world in CONTINUOUS_WORLDS and self.policy in TABLES:
             raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
@@ -160,6 +172,11 @@ class Explore:
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings for a file; the algorithm and the entropy only if they are the user's own."""
+        defaults = {"algorithm": ALGORITHM, "entropy": ENTROPY}
+        return {name: value for name, value in asdict(self).items() if defaults.get(name) != value}
 
     @property
     def name(self) -> str:

@@ -136,7 +136,7 @@ def _about(config: Explore, seed: int, *, is_random: bool) -> dict[str, Any]:
         "algorithm": "PGPSE",
         "description": f"What {_players(config)} saw that learnt to explore {config.world} without reward",
         "team": f"{Path(config.world).stem}-{config.agents}-{kind}/seed-{seed}",
-        "config": dataclasses.asdict(config),
+        "config": config.as_json(),
     }
 
 

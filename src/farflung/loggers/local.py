@@ -1,6 +1,5 @@
 """Loggers that write files: for TensorBoard, and tables."""
 
-import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -84,7 +83,7 @@ class CSV:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._file = self._new("metrics.csv")
         with self._new("config.json") as file:
-            file.write(to_json(dataclasses.asdict(config), indent=2) + "\n")
+            file.write(to_json(config.as_json(), indent=2) + "\n")
 
     def log(self, records: Sequence[Record]) -> None:
         rows: list[Sequence[object]] = [["seed", "update", "steps", *records[0].metrics]] if self._is_empty else []

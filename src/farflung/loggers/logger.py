@@ -1,7 +1,6 @@
 """What follows a training, and how it gets to know of it."""
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -101,7 +100,7 @@ def finals_of(summary: Mapping[str, Any]) -> Finals:
 
 def hyperparameters(config: Explore, seed: int) -> dict[str, Any]:
     """The settings of one seed's training."""
-    settings = dataclasses.asdict(config)
+    settings = config.as_json()
     del settings["seeds"]
     return settings | {"seed": seed}
 

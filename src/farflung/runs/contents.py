@@ -1,6 +1,5 @@
 """What the files of a run say, each checked against the others: anyone may have written them."""
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -29,7 +28,7 @@ _CLAIMS = ("single", "is_interrupted", "is_stopped_early")
 
 def write_header(config: Explore, farflung: str, **more: Any) -> str:
     """What `config.json` holds: the config, and a checksum of all that is said."""
-    header = {"format_version": FORMAT_VERSION, "farflung": farflung, "config": dataclasses.asdict(config), **more}
+    header = {"format_version": FORMAT_VERSION, "farflung": farflung, "config": config.as_json(), **more}
     return json.dumps(header | {"checksum": _checksum(header)}, indent=2) + "\n"
 
 
