@@ -153,8 +153,8 @@ class Explore:
             if ":" not in getattr(self, name):
                 check_name(name, getattr(self, name), known)
             check_text(name, getattr(self, name))
-        for name, known in (("policy", POLICIES), ("std", STDS)):
-            check_name(name, getattr(self, name), known)
+        for name, names in (("policy", POLICIES), ("std", STDS)):
+            check_name(name, getattr(self, name), names)
         if self.world in CONTINUOUS_WORLDS and self.policy in TABLES:
             raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
         if not isinstance(self.hidden, Iterable) or not tuple(self.hidden):

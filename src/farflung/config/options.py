@@ -22,9 +22,7 @@ PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, ENTROPY = "pgpse", "auto"
 """What `explore` trains with and maximises unless something else is asked for."""
 CREDITS = ("total", "leave_one_out", "difference", "causal")
-COMBINED_ALGORITHM, ENTROPY = "pgpse", "auto"
-"""What `explore` trains with and maximises unless something else is asked for."""
-CREDITS = ("difference", "causal")
+COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
 PLANS = ("together", "in-turn")
 METRICS = (
