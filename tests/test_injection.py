@@ -1,4 +1,4 @@
-"""Names that come from files are shown as they are: on pages, in notebooks, figures and terminals."""
+"""Names from files are shown literally: on pages, in notebooks, figures and terminals."""
 
 import dataclasses
 import io
@@ -41,7 +41,7 @@ def assert_harmless(html, num_images=0):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_runs_nothing_that_it_is_given(text):
     facts, pictures = {text: text}, [Picture(text, text, text, text.encode())]
-    table = Table([text], [(text, [Value(text, text), Value(text, text, (text, text))])], text, [text], [text])
+    table = Table([text], [(text, [text, Value(text, text), Value(text, text, (text, text))])], text, [text], [text])
     config = SimpleNamespace(quick=True, updates=1, paper_updates=1, seeds=text, batches=text)
     shared = {"config": config, "version": text, "seconds": 1.0, "pictures": pictures, "settings": facts}
     numbers = {"num_runs": 1, "environment_steps": 1, "training_seconds": 1.0, "compile_seconds": 1.0}

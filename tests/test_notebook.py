@@ -43,9 +43,13 @@ def test_a_hosted_world_says_how_it_is_stepped():
 
 def test_a_world_of_vectors_says_what_is_projected_on():
     shown = parsed(world_html(farflung.hosted("Pendulum-v1", project=(0, 2))))
-    assert {"vectors of 3 numbers", "observation 0, observation 2", "20 x 20 = 400", "1 number", "at most 200"} <= set(
-        shown.texts
-    )
+    assert {
+        "vectors of 3 numbers",
+        "observation 0, observation 2",
+        "400 on a grid of 20 x 20",
+        "1 number",
+        "at most 200",
+    } <= set(shown.texts)
 
 
 def test_a_map_is_shown_with_its_size():
@@ -64,7 +68,9 @@ def test_a_world_that_is_no_map_is_a_table():
 def test_a_world_whose_states_are_vectors_is_shown_with_its_walls():
     shown = parsed(world_html(farflung.make_vector_world("point-gap")))
     assert shown.images == 1
-    assert {"vectors of 2 numbers", "x, y", "20 x 20 = 400, of which 400 can be reached", "2 numbers", "64"} <= set(shown.texts)
+    assert {"vectors of 2 numbers", "x, y", "400 on a grid of 20 x 20, of which 400 can be reached", "2 numbers", "64"} <= set(
+        shown.texts
+    )
     assert "k-NN distances, k = 4" in shown.texts
     shown = parsed(world_html(farflung.make_vector_world("mountain-car-discrete", neighbours=0)))
     assert shown.images == 0

@@ -109,11 +109,11 @@ def _facts(world: "World") -> dict[str, str]:
         facts["states"] = f"{world.num_states:,}{'' if world.knows_all_states else ' visited so far'}"
         facts["actions"] = f"{world.num_actions:,}"
     else:
-        reached = "" if world.is_hosted else f", of which {world.num_states:,} can be reached"
+        grid = f"{projection.num_cells:,} on a grid of {' x '.join(map(str, projection.bins))}"
         kind = "choice" if isinstance(world.actions, Discrete) else "number"
         facts["observations"] = f"vectors of {_count(world.observation_size, 'number')}"
         facts["features"] = ", ".join(projection.names)
-        facts["grid cells"] = f"{' x '.join(map(str, projection.bins))} = {projection.num_cells:,}{reached}"
+        facts["cells"] = grid if world.is_hosted else f"{grid}, of which {world.num_states:,} can be reached"
         facts["entropy from"] = (
             f"k-NN distances, k = {projection.neighbours}" if projection.neighbours else "counts in the cells"
         )
@@ -134,7 +134,7 @@ def team_html(team: "TabularSoftmax") -> str:
     """How deterministic each policy of a team is, or with a leading axis of seeds each seed's team."""
     import numpy as np
 
-    from farflung.figures.pages import Table, Value
+    from farflung.figures.pages import Table
 
     likeliest = np.asarray(team.probabilities.max(axis=-1))
     axes = likeliest.shape[: likeliest.ndim - 1 - team.is_time_dependent] or (1,)
@@ -147,7 +147,7 @@ def team_html(team: "TabularSoftmax") -> str:
         caption += f" (the first {_MOST_ROWS} {names[0]}s)"
     head = ("all states, visited or not", "mean probability of the most likely action", f"above {_DECIDED:.0%}")
     rows = [
-        (f"{names[0]} no. {number + 1}", [Value(f"{row.mean():.3f}"), Value(f"{(row > _DECIDED).mean():.0%} of the states")])
+        (f"{names[0]} no. {number + 1}", [f"{row.mean():.3f}", f"{(row > _DECIDED).mean():.0%} of the states"])
         for number, row in enumerate(by_row[:_MOST_ROWS])
     ]
     return _html(table=Table(head, rows, caption))
@@ -156,12 +156,12 @@ def team_html(team: "TabularSoftmax") -> str:
 def run_html(run: "Run") -> str:
     """The figure of a run and its final metrics."""
     from farflung.figures import explored
-    from farflung.figures.pages import Table, Value
+    from farflung.figures.pages import Table
     from farflung.runs.statistics import final_table
 
     num_seeds = len(run.config.seeds)
     mean = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
-    rows = [(name, [Value(text) for text in values]) for name, *values in final_table(run)]
+    rows = [(name, values) for name, *values in final_table(run)]
     caption = f"{run.config.name}: {run.summary['updates']:,} updates in {run.summary['seconds']:.1f} s"
     table = Table(("metric, last 1% of updates", mean, "95% CI", "random actions"), rows, caption)
     return _html(image=_image(explored(run), f"what {run.config.name} has learnt"), table=table)

@@ -4,7 +4,7 @@ import base64
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from importlib.metadata import version
 from pathlib import Path
@@ -38,20 +38,24 @@ class Picture(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A cell of a table."""
+    """A cell of a table that is more than its text."""
 
     text: str
-    verdict: str = ""
-    """The CSS class of a verdict."""
+    verdict: str
+    """Its CSS class."""
     notes: tuple[str, ...] = ()
     """Smaller lines below the text, which is then bold."""
+
+
+Row = tuple[str, Sequence[str | Value]]
+"""A row of a table: its name and its cells."""
 
 
 class Table(NamedTuple):
     """A table with named rows and columns; each of the `groups` has the same `columns`, to the right of those in `head`."""
 
     head: Sequence[str]
-    rows: Iterable[tuple[str, Sequence[Value]]]
+    rows: Sequence[Row]
     caption: str = ""
     groups: Sequence[str] = ()
     columns: Sequence[str] = ()

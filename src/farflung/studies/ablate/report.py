@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
-from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
+from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
 from farflung.runs.statistics import Difference, mean_difference
 from farflung.studies.ablate import figures
 from farflung.studies.ablate.experiment import (
@@ -109,22 +109,22 @@ def _summary_table(ablation: Ablation) -> Table:
             _or_never(own.steps_to_paper),
             "" if times is None else f"{times:,.0f} x",
         )
-        rows.append((str(setting), [Value(text) for text in texts]))
-    ends = ("paper's preset, at the end", "defaults, at the end")
-    return Table(("setting", *ends, "steps of the paper's preset", "steps of the defaults to the same entropy", "fewer"), rows)
+        rows.append((str(setting), texts))
+    ends = ("final, paper's preset", "final, defaults")
+    return Table(("setting", *ends, "steps, paper's preset", "steps, defaults to the same entropy", "fewer"), rows)
 
 
 def _step_table(ablation: Ablation, setting: Setting) -> Table:
-    def value(variant: str) -> Value:
+    def text(variant: str) -> str:
         outcome, times = ablation.outcome(setting, variant), ablation.times_fewer(setting, variant)
         fewer = "" if times is None else f" ({times:,.0f} x fewer)"
         steps = (outcome.steps_to_paper, outcome.steps_to_95, outcome.steps_to_99)
         to_paper, to_95, to_99 = map(_or_never, steps)
-        return Value(f"{to_paper}{fewer} · {to_95} · {to_99}")
+        return f"{to_paper}{fewer} · {to_95} · {to_99}"
 
     optimizers = ablation.config.optimizers
     rows = [
-        (credit, [value(ablation.best(Pair(credit, optimizer))) for optimizer in optimizers])
+        (credit, [text(ablation.best(Pair(credit, optimizer))) for optimizer in optimizers])
         for credit in ablation.config.credits
     ]
     caption = f"{setting}: the paper's preset takes {ablation.paper_steps[setting]:,} steps"
@@ -135,7 +135,7 @@ def _percentage_table(ablation: Ablation) -> Table:
     rows = [
         (
             f"{pair.credit}, {pair.optimizer}",
-            [Value(f"{rate:g}"), *(Value(_percent(ablation, setting, ablation.best(pair))) for setting in ablation.settings)],
+            [f"{rate:g}", *(_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings)],
         )
         for pair, rate in ablation.rates.items()
     ]
@@ -143,23 +143,25 @@ def _percentage_table(ablation: Ablation) -> Table:
 
 
 def _part_table(ablation: Ablation) -> Table:
-    def value(setting: Setting, variant: str) -> Value:
+    def text(setting: Setting, variant: str) -> str:
         steps, run = ablation.outcome(setting, variant).steps_to_paper, ablation.runs[setting, variant]
         updates = _NEVER if steps is None else f"{steps * int(run.updates[-1]) // int(run.steps[-1])} updates"
-        return Value(f"{_percent(ablation, setting, variant)} · {updates}")
+        return f"{_percent(ablation, setting, variant)} · {updates}"
 
     variants = (DEFAULTS, *PARTS)
-    rows = [(variant, [value(setting, variant) for setting in ablation.settings]) for variant in variants]
+    rows = [(variant, [text(setting, variant) for setting in ablation.settings]) for variant in variants]
     return Table(("", *map(str, ablation.settings)), rows)
 
 
 def _variance_table(ablation: Ablation) -> Table:
     columns = [*CREDITS, COMBINED]
-    rows = [
+    rows: list[Row] = [
         (
             f"{setting}, {stage}",
-            [Value(f"{found[credit]:.3g}") for credit in columns]
-            + [Value("yes", "holds") if is_ordered(found) else Value("no", "fails")],
+            [
+                *(f"{found[credit]:.3g}" for credit in columns),
+                Value("yes", "holds") if is_ordered(found) else Value("no", "fails"),
+            ],
         )
         for (setting, stage), found in ablation.variances.items()
     ]
@@ -171,11 +173,13 @@ def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
         interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if np.isfinite(difference.low) else ""
         return Value(f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict])
 
-    rows = [
+    rows: list[Row] = [
         (
             str(setting),
-            [Value(_percent(ablation, setting, variant)) for variant in (DEFAULTS, *BASELINES)]
-            + [value(comparisons[setting, baseline]) for baseline in BASELINES],
+            [
+                *(_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)),
+                *(value(comparisons[setting, baseline]) for baseline in BASELINES),
+            ],
         )
         for setting in ablation.settings
     ]

@@ -139,7 +139,7 @@ def _ceiling_table(reproduction: Reproduction) -> Table:
         ]
         texts = [f"{ceiling.normalized_bound:.4f}", "exact" if ceiling.exact else "upper bound"]
         texts += [f"{percentage:.1f}%" for percentage in percentages]
-        rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", [Value(text) for text in texts]))
+        rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", texts))
     head = ["setting", "ceiling, in units of log 43", "kind of ceiling"]
     groups = [_SCHEDULE_NAMES[schedule] for schedule in reproduction.findings]
     return Table(head, rows, groups=groups, columns=["parallel", "single"])
