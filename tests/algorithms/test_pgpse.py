@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import PGPSE, TabularSoftmax, Trajectories, from_kernel
+from farflung import PGPSE, TabularSoftmax, Trajectories, from_kernel, play
 
 NUM_ACTIONS, NUM_AGENTS = 2, 2
 KERNEL = np.array([[[0.7, 0.3], [0.1, 0.9]], [[0.4, 0.6], [0.8, 0.2]]])
