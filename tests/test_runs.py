@@ -114,9 +114,16 @@ def test_numbers_that_are_not_finite_are_null_in_json():
     assert runs.to_json({"a": [float("nan"), 1.5], "b": float("inf"), "c": "x"}) == '{"a": [null, 1.5], "b": null, "c": "x"}'
 
 
-def test_an_unknown_seed_is_told(run):
+def test_an_unknown_seed_is_an_error(run):
     with pytest.raises(ValueError, match="seed 7 is not one of the run's: 0, 3, 5"):
         run.team(7)
+
+
+def test_a_run_prints_in_one_line(run):
+    assert (
+        str(run)
+        == f"<Run in maze-stoc: 2 agents, 3 seeds, 30 updates, final entropy {run.metrics.entropy[:, -1].mean():.4f} nats>"
+    )
 
 
 def test_an_empty_directory_is_used(run, tmp_path):
@@ -126,7 +133,7 @@ def test_an_empty_directory_is_used(run, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/farflung/run"])
-def test_a_place_that_cannot_be_written_is_told_in_one_line(run, tmp_path, place):
+def test_a_place_that_cannot_be_written_gives_one_line(run, tmp_path, place):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot write|is a file") as error:
         save_run(run, tmp_path / place)
@@ -148,7 +155,7 @@ def test_a_write_that_fails_halfway_leaves_the_old_run_alone(run, saved, monkeyp
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "policies.npz", "world.npz"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated"])
-def test_a_damaged_run_is_told_in_one_line(saved, name, damage):
+def test_a_damaged_run_gives_one_line(saved, name, damage):
     path = saved / name
     if damage == "missing":
         path.unlink()
@@ -175,5 +182,5 @@ def test_a_run_from_before_there_were_presets_is_one_of_the_papers(saved, tmp_pa
 def test_a_run_of_a_newer_format_is_refused(saved):
     header = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**header, "format_version": 99}))
-    with pytest.raises(ValueError, match=f"it has format 99, .* reads up to {FORMAT_VERSION}: pip install --upgrade farflung"):
+    with pytest.raises(ValueError, match=f"it has format 99 .* reads up to {FORMAT_VERSION}: pip install --upgrade farflung"):
         load_run(saved)

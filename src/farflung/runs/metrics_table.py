@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -28,7 +29,7 @@ def table_rows(
     metrics: Metrics,
     *,
     by_seed: bool = False,
-) -> Iterator[list[float]]:
+) -> Iterator[list[Any]]:
     """The rows of a metrics table: update by update, or seed by seed."""
     values = np.stack([np.asarray(column) for column in metrics.columns.values()], axis=-1).tolist()  # [seed, record, metric]
     counts = list(zip(updates.tolist(), steps.tolist(), strict=True))
@@ -65,12 +66,8 @@ def _parse(name: str, text: str, seeds: Sequence[int], num_updates: int | None, 
         values = np.moveaxis(table[..., 3:], -1, 0).astype(np.float32)
     is_in_order = are_counts and (np.diff(counts[:, 0], prepend=0) >= 1).all()
     is_too_long = num_updates is not None and counts[-1, 0] > num_updates
-    if (
-        not is_in_order
-        or is_too_long
-        or (table[..., 1] != counts[:, 0]).any()
-        or (table[..., 0] != np.array(seeds)[:, None]).any()
-    ):
+    is_of_others = (table[..., 0] != np.array(seeds)[:, None]).any() or (table[..., 1] != counts[:, 0]).any()
+    if not is_in_order or is_too_long or is_of_others:
         raise ValueError(f"{name} has other seeds or updates than its training")
     updates, steps = counts.T.astype(np.int64)
     return updates, steps, Metrics(*values)
