@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import sys
 
 from farflung.config.checks import unknown_name
 from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
@@ -22,11 +23,13 @@ def check_world(name: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ValueError(f"the module of {name!r} cannot be imported: {error}") from None
+    if module and hasattr(sys.modules[module], plain):
+        return
     if module and plain not in gymnasium.registry:
         homes = {known: getattr(spec.entry_point, "__module__", spec.entry_point) for known, spec in gymnasium.registry.items()}
         own = [known for known, home in homes.items() if str(home).startswith(module)]
         there = f" (it has {', '.join(own)})" if own else ""
-        raise ValueError(f"the module {module} registers no environment {plain!r}{there}")
+        raise ValueError(f"the module {module} has no world and registers no environment {plain!r}{there}")
     if plain not in gymnasium.registry:
         raise ValueError(
             f"{unknown_name('world', name, [*named, *gymnasium.registry], named)}, the path of a map or a Gymnasium id"
