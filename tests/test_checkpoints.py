@@ -20,7 +20,8 @@ from farflung.algorithms.pgpse import PGPSE
 from farflung.policies import TabularSoftmax
 from farflung.runs.checkpoints import CheckpointWarning, new_checkpoints, open_checkpoints
 from farflung.runs.worlds import world_to_bytes
-from farflung.training.progress import Progress, are_finite, divergence_of, restored
+from farflung.training.loop import train
+from farflung.training.progress import Arrays, Progress, are_finite, divergence_of, restored
 
 CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
 QUICK = {"agents": 2, "batch_size": 4, "updates": 60, "seeds": (3, 8), "log_every": 5}
@@ -33,8 +34,8 @@ class CutError(Exception):
 
 def progress(update, value=1.0):
     team = TabularSoftmax(jnp.full((2, 2, 3, 4), value))
-    learnt = (jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])})
-    return Progress(update, np.array([update]), made_metrics(value), team, 2, learnt=learnt)
+    arrays = Arrays(jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])}, None)
+    return Progress(update, np.array([update]), made_metrics(value), team, 2, arrays=arrays)
 
 
 def cut_after(updates):
@@ -67,12 +68,12 @@ def test_a_checkpoint_holds_everything_that_a_training_needs_to_continue(checkpo
     checkpointer.write(progress(5, 0.25), records, 1.5)
     found = checkpointer.latest()
     assert (found.training_state.update, found.seconds) == (5, 1.5)
-    expected = progress(5).learnt
-    keys, state = restored(expected, found.training_state.leaves)
-    np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected[0]))
+    expected = progress(5).arrays
+    keys, state, _ = restored(expected, found.training_state.leaves)
+    np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected.keys))
     assert (np.asarray(state["team"].logits) == 0.25).all()
     np.testing.assert_array_equal(found.records.table()[0], [5])
-    with pytest.raises(ValueError, match="does not fit its settings"):
+    with pytest.raises(ValueError, match="does not fit the settings"):
         restored({"other": jnp.zeros(2)}, found.training_state.leaves)
 
 
@@ -318,7 +319,7 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
 
 
 @pytest.mark.parametrize("world", [WORLD, farflung.hosted("FrozenLake-v1", horizon=6)])
-def test_a_team_that_is_not_finite_from_the_start_is_not_trained(train, world):
+def test_a_team_that_is_not_finite_from_the_start_is_not_trained(world):
     broken = eqx.tree_at(lambda algorithm: algorithm.init_scale, PGPSE(num_agents=2, batch_size=2), np.inf)
     with pytest.raises(ValueError, match="the team is not finite before its first update: lower init_scale"):
         list(train(broken, world, (0,), 2))

@@ -62,7 +62,9 @@ class LoggerGroup:
             return
         rows = table_rows(self._config.seeds, updates, steps, metrics)
         names = tuple(metrics.columns)
-        records = [Record(*row[:3], dict(zip(names, row[3:], strict=True))) for row in rows]
+        records = [
+            Record(seed, update, num_steps, dict(zip(names, values, strict=True))) for seed, update, num_steps, *values in rows
+        ]
         for logger in tuple(self._loggers):
             try:
                 logger.log(records)

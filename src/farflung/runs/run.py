@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.figure import Figure
 
+from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.reading import member, one_line_errors, read_arrays, read_object
 from farflung.policies.acting import TrainedTeam
@@ -162,11 +163,12 @@ def discard_run(path: Path) -> None:
         raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
 
 
-def load_run(path: str | Path, *, world: World | None = None) -> Run:
+def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorithm | None = None) -> Run:
     """Reads a run that `save_run` has written.
 
     Args:
         world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
+        algorithm: the algorithm of the run, if it is not one of farflung's: it knows the shape of its team.
     """
     path = Path(path)
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
@@ -179,7 +181,7 @@ def load_run(path: str | Path, *, world: World | None = None) -> Run:
         updates, _, metrics = read_table(member(path, METRICS), config.seeds, config.updates)
         world = world_from_arrays(read_arrays(member(path, WORLD))) if world is None else world
         arrays = contents.read_versioned(member(path, POLICIES))
-        policies = team_from_arrays(arrays, config, world)
+        policies = team_from_arrays(arrays, config, world, algorithm)
         host_statistics = contents.read_host_statistics(arrays, config, len(updates))
         paths = None
         if (path / PATHS).exists():
