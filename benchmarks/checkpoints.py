@@ -1,4 +1,4 @@
-"""What checkpoints cost of the training time, in one run, and whether memory stays flat."""
+"""The share of the training time that checkpoints take, and whether memory stays constant."""
 
 import json
 import tempfile
@@ -11,14 +11,14 @@ import tyro
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Train a team of the paper's size and time its checkpoints."""
+    """Train a team of the paper's size and measure the time of its checkpoints."""
 
     world: str = "maze-stoc"
     agents: int = 6
     updates: int = 10_000
-    """With the paper's preset."""
+    """Updates, with the paper's preset."""
     between: int = 500
-    """Updates between two checkpoints: far more often than by default, so that there are enough to measure."""
+    """Updates between two checkpoints; far fewer than by default, so that there are enough checkpoints to measure."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -29,12 +29,12 @@ class Result:
     checkpoints: int
     seconds_each: float
     share_by_default: float
-    """Of the training time, with one every two minutes, as by default."""
+    """Share of the training time with the default, one checkpoint every two minutes."""
     share_as_run: float
-    """Of the training time, as often as here."""
+    """Share of the training time with the checkpoints of this benchmark."""
     megabytes_at_a_tenth: float
     megabytes_at_the_end: float
-    """Of resident memory."""
+    """Resident memory."""
 
 
 def measure(config: Checkpoints) -> Result:
@@ -43,11 +43,11 @@ def measure(config: Checkpoints) -> Result:
 
     seconds: list[float] = []
     resident: list[float] = []
-    honest = Checkpointer.write
+    write = Checkpointer.write
 
     def timed(*arguments: object) -> None:
         began = time.perf_counter()
-        honest(*arguments)  # type: ignore[arg-type]
+        write(*arguments)  # type: ignore[arg-type]
         seconds.append(time.perf_counter() - began)
         resident.append(_megabytes())
 
@@ -64,7 +64,7 @@ def measure(config: Checkpoints) -> Result:
                 live=False,
             )
     finally:
-        Checkpointer.write = honest  # type: ignore[method-assign]
+        Checkpointer.write = write  # type: ignore[method-assign]
     training = float(run.summary["seconds"])
     each = sum(seconds) / len(seconds)
     return Result(

@@ -7,19 +7,18 @@ import jax.random as jr
 import numpy as np
 
 from farflung import Explore, Metrics, Run, TabularSoftmax, VectorWorld, make_tabular_world, make_vector_world
-from farflung.policies import neural_team
+from farflung.policies import networks_of, neural_team
 from farflung.runs.run import Paths
-from farflung.runs.teams import networks_of
 
 
 def made_metrics(*values):
-    """Of two seeds, a record for each value."""
+    """Metrics of two seeds, with one record per value."""
     column = np.array([values, values], np.float32) + np.float32(0.1)
     return Metrics(*(column * number for number in range(1, 8)))
 
 
 def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **settings):
-    """A run that was never trained: its metrics are noise around 0.5 + shift that shrinks with the updates."""
+    """An untrained run whose metrics are noise around 0.5 + shift that shrinks with the updates."""
     config = Explore(world, seeds=seeds, **settings)
     if environment is None:
         environment = make_tabular_world(world, horizon=config.horizon, slip=config.slip)
@@ -34,7 +33,7 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
 
 
 def made_continuous_run(world="point-gap", num_steps=20, **settings):
-    """A run that was never trained, in a world whose states are vectors: its agents walk at random, in two batch elements."""
+    """An untrained run in a world whose states are vectors: its agents walk at random, in two batch elements."""
     environment = make_vector_world(world, horizon=num_steps)
     run = made_run(world, environment, **settings)
     projection, config = environment.projection, run.config

@@ -18,9 +18,10 @@ import farflung
 from farflung import Explore, explore, load_run, make_tabular_world, resume
 from farflung.algorithms.pgpse import PGPSE
 from farflung.policies import TabularSoftmax
-from farflung.runs.checkpoints import CheckpointWarning, kept
+from farflung.runs.checkpoints import CheckpointWarning, new_checkpoints, open_checkpoints
 from farflung.runs.worlds import world_to_bytes
-from farflung.training.progress import Progress, are_finite, divergence_of, restored
+from farflung.training.loop import train
+from farflung.training.progress import Arrays, Progress, are_finite, divergence_of, restored
 
 CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
 QUICK = {"agents": 2, "batch_size": 4, "updates": 60, "seeds": (3, 8), "log_every": 5}
@@ -28,13 +29,13 @@ WORLD = make_tabular_world("maze-det")
 
 
 class CutError(Exception):
-    """What no training expects."""
+    """An error that the training does not handle."""
 
 
 def progress(update, value=1.0):
     team = TabularSoftmax(jnp.full((2, 2, 3, 4), value))
-    learnt = (jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])})
-    return Progress(update, np.array([update]), made_metrics(value), team, 2, learnt=learnt)
+    arrays = Arrays(jr.split(jr.key(7), 2), {"team": team, "count": jnp.array([update, update])}, None)
+    return Progress(update, np.array([update]), made_metrics(value), team, 2, arrays=arrays)
 
 
 def cut_after(updates):
@@ -61,22 +62,22 @@ def checkpointer(tmp_path):
         yield checkpointer
 
 
-def test_a_checkpoint_holds_all_that_is_needed(checkpointer):
+def test_a_checkpoint_holds_everything_that_a_training_needs_to_continue(checkpointer):
     records = checkpointer.new_metrics_table()
     records.add(np.array([5]), np.array([50]), made_metrics(0.3))
     checkpointer.write(progress(5, 0.25), records, 1.5)
     found = checkpointer.latest()
     assert (found.training_state.update, found.seconds) == (5, 1.5)
-    expected = progress(5).learnt
-    keys, state = restored(expected, found.training_state.leaves)
-    np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected[0]))
+    expected = progress(5).arrays
+    keys, state, _ = restored(expected, found.training_state.leaves)
+    np.testing.assert_array_equal(jr.key_data(keys), jr.key_data(expected.keys))
     assert (np.asarray(state["team"].logits) == 0.25).all()
     np.testing.assert_array_equal(found.records.table()[0], [5])
-    with pytest.raises(ValueError, match="does not fit its settings"):
+    with pytest.raises(ValueError, match="does not fit the settings"):
         restored({"other": jnp.zeros(2)}, found.training_state.leaves)
 
 
-def test_the_last_three_checkpoints_are_kept(checkpointer):
+def test_three_checkpoints_remain(checkpointer):
     for update in (1, 2, 3, 4):
         checkpointer.write(progress(update), checkpointer.new_metrics_table(), 0.0)
     assert [path.name[:21] for path in sorted(checkpointer.folder.glob("checkpoint*"))] == [
@@ -106,7 +107,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_used(checkpointer, d
         assert checkpointer.latest().training_state.update == 1
 
 
-def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(checkpointer):
+def test_a_training_never_starts_again_because_its_checkpoints_are_damaged(checkpointer):
     for update in (1, 2):
         checkpointer.write(progress(update), checkpointer.new_metrics_table(), 0.0)
     paths = sorted(checkpointer.folder.glob("checkpoint*"))
@@ -119,7 +120,10 @@ def test_where_no_checkpoint_can_be_read_nothing_is_begun_anew(checkpointer):
     assert checkpointer.latest().training_state.update == 2
     for path in checkpointer.folder.glob("checkpoint*"):
         path.write_bytes(b"")
-    with pytest.warns(CheckpointWarning), pytest.raises(ValueError, match=r"no checkpoint of .*run can be read; to begin anew"):
+    with (
+        pytest.warns(CheckpointWarning),
+        pytest.raises(ValueError, match=r"no checkpoint of .*run can be read: start"),
+    ):
         checkpointer.latest()
 
 
@@ -171,7 +175,7 @@ def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
     if name == "unfinished":
         shutil.move(folder, tmp_path / "others" / name)
         folder.symlink_to(tmp_path / "others" / name)
-        with pytest.raises(ValueError, match="unfinished is a link, and nothing is written where it leads"):
+        with pytest.raises(ValueError, match="unfinished is a symbolic link, which is never followed"):
             explore("maze-det", **QUICK, out=tmp_path / "run", force=True)
         assert len(list((tmp_path / "others" / name).iterdir())) == 3
     elif name == "pipe":
@@ -183,10 +187,10 @@ def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
     assert (tmp_path / "others" / "letter").read_text() == "dear"
 
 
-def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
+def test_a_training_resumes_only_in_its_own_world(tmp_path):
     with new_checkpoints(tmp_path / "run", CONFIG, WORLD) as checkpointer:
         checkpointer.write(progress(5), checkpointer.new_metrics_table(), 1.5)
-    with pytest.raises(ValueError, match="it was begun in another world"):
+    with pytest.raises(ValueError, match="its training was started in another world"):
         resume(tmp_path / "run", world=make_tabular_world("maze-stoc"))
     (tmp_path / "run" / "unfinished" / "world.npz").write_bytes(world_to_bytes(make_tabular_world("maze-stoc")))
     with pytest.raises(ValueError, match=r"world\.npz is damaged"):
@@ -195,7 +199,7 @@ def test_a_training_goes_on_in_its_own_world_alone(tmp_path):
         resume("a" * 5000)
 
 
-def test_it_is_time_after_so_many_updates_or_minutes(checkpointer, monkeypatch):
+def test_a_checkpoint_is_due_after_a_number_of_updates_or_minutes(checkpointer, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     checkpointer.write(progress(10), checkpointer.new_metrics_table(), 0.0)
@@ -208,7 +212,7 @@ def test_it_is_time_after_so_many_updates_or_minutes(checkpointer, monkeypatch):
     assert not checkpointer.is_due(progress(10))
 
 
-def test_a_full_disk_is_told_once_and_training_goes_on(checkpointer, monkeypatch):
+def test_a_full_disk_warns_once_and_training_continues(checkpointer, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -224,17 +228,20 @@ def test_a_full_disk_is_told_once_and_training_goes_on(checkpointer, monkeypatch
 
 
 def test_two_processes_never_work_in_one_run(checkpointer):
-    with pytest.raises(ValueError, match=r"run is in use by process \d+ on "), kept(checkpointer.out):
+    with pytest.raises(ValueError, match=r"run is in use by process \d+ on "), open_checkpoints(checkpointer.out):
         pass
     with pytest.raises(ValueError, match="is in use by process"), new_checkpoints(checkpointer.out, CONFIG, WORLD):
         pass
 
 
-def test_nothing_is_left_behind_where_nothing_was_kept(tmp_path):
+def test_a_training_without_a_checkpoint_leaves_nothing_behind(tmp_path):
     with new_checkpoints(tmp_path / "run", CONFIG, WORLD):
         pass
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="holds no training that was cut short"), kept(tmp_path / "run"):
+    with (
+        pytest.raises(ValueError, match="holds no unfinished training"),
+        open_checkpoints(tmp_path / "run"),
+    ):
         pass
 
 
@@ -243,9 +250,11 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path, monke
     with pytest.raises(CutError):
         explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
     assert (tmp_path / "run" / "unfinished").is_dir()
-    with pytest.raises(ValueError, match=r"its training was cut short, and farflung explore --resume .*run goes on"):
+    with pytest.raises(ValueError, match=r"run holds an unfinished training: finish it with farflung resume .*run$"):
         load_run(tmp_path / "run")
-    with pytest.raises(ValueError, match="holds a training that was cut short: go on with farflung explore --resume"):
+    with pytest.raises(
+        ValueError, match=r"unfinished training: finish it with farflung resume .*run, or discard it with --force"
+    ):
         explore("maze-det", **QUICK, out=tmp_path / "run")
     with pytest.raises(CutError):
         resume(tmp_path / "run", on_progress=cut_after(41))
@@ -256,22 +265,22 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path, monke
     same(resumed, whole)
     same(load_run(tmp_path / "run"), whole)
     assert not (tmp_path / "run" / "unfinished").exists()
-    with pytest.raises(ValueError, match="run is finished: there is nothing to go on with"):
+    with pytest.raises(ValueError, match="run is finished: there is nothing to resume"):
         resume(tmp_path / "run")
 
 
-def test_one_that_was_finished_but_not_saved_is_only_saved(tmp_path, monkeypatch):
+def test_a_training_that_finished_but_was_not_saved_is_only_saved(tmp_path, monkeypatch):
     def full(*_, **__):
         raise ValueError("cannot write: No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr("farflung.runs.run.save_run", full)
-        with pytest.raises(ValueError, match=r"No space left on device; .* is kept, farflung explore --resume .* goes on"):
+        with pytest.raises(ValueError, match=r"No space .*; continue from the last checkpoint with farflung resume .*run$"):
             explore("maze-det", **QUICK, out=tmp_path / "run")
     same(resume(tmp_path / "run"), explore("maze-det", **QUICK))
 
 
-def test_networks_go_on_bit_for_bit(tmp_path):
+def test_networks_resume_bit_for_bit(tmp_path):
     settings = {"agents": 2, "batch_size": 2, "updates": 8, "seeds": (0, 1), "log_every": 1, "hidden": (8,)}
     world = farflung.make_vector_world("point-gap", horizon=8)
     with pytest.raises(CutError):
@@ -279,7 +288,7 @@ def test_networks_go_on_bit_for_bit(tmp_path):
     same(resume(tmp_path / "run"), explore(world, **settings))
 
 
-def test_a_hosted_world_goes_on_with_the_states_that_it_knew(tmp_path):
+def test_a_hosted_world_resumes_with_its_numbered_states(tmp_path):
     settings = {"agents": 2, "batch_size": 2, "updates": 8, "seeds": (0, 1), "log_every": 1}
     lake = {"horizon": 6, "observe": "s", "copies": 4}
     world = farflung.hosted("FrozenLake-v1", **lake)
@@ -310,13 +319,13 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
 
 
 @pytest.mark.parametrize("world", [WORLD, farflung.hosted("FrozenLake-v1", horizon=6)])
-def test_a_team_that_is_not_finite_from_the_start_is_not_trained(train, world):
+def test_a_team_that_is_not_finite_from_the_start_is_not_trained(world):
     broken = eqx.tree_at(lambda algorithm: algorithm.init_scale, PGPSE(num_agents=2, batch_size=2), np.inf)
     with pytest.raises(ValueError, match="the team is not finite before its first update: lower init_scale"):
         list(train(broken, world, (0,), 2))
 
 
-def test_whose_policy_is_ruined():
+def test_a_divergence_names_the_agent():
     logits = np.zeros((2, 3, 4, 5))
     logits[1, 2, 0, 0] = np.inf
     team = TabularSoftmax(jnp.asarray(logits))
@@ -346,7 +355,7 @@ def saved_run(tmp_path_factory):
     return path
 
 
-def test_forcing_discards_what_was_cut_short(tmp_path):
+def test_force_discards_an_unfinished_training(tmp_path):
     with pytest.raises(CutError):
         explore("maze-det", **QUICK, out=tmp_path / "run", checkpoint_updates=7, on_progress=cut_after(20))
     run = explore("maze-det", **{**QUICK, "seeds": (1,)}, out=tmp_path / "run", force=True)

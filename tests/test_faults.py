@@ -1,4 +1,4 @@
-"""What happens to real processes."""
+"""Faults of real processes: kills, read-only folders, full disks."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ from farflung import explore, load_run
 
 _MAIN = """
 import ctypes, os, resource, signal, sys
-if sys.platform == "linux" and os.geteuid() == 0:  # root, too, is to heed what is read-only
+if sys.platform == "linux" and os.geteuid() == 0:  # so that read-only folders are read-only for root, too
     header, sets = (ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)()
     assert ctypes.CDLL(None).capget(header, sets) == 0
-    sets[0] &= ~0b110  # to read and to write whatever the permissions
+    sets[0] &= ~0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
     assert ctypes.CDLL(None).capset(header, sets) == 0
 signal.signal(signal.SIGINT, signal.default_int_handler)
-if limit := int(sys.argv.pop(1)):  # what a full disk does: no file may be larger
+if limit := int(sys.argv.pop(1)):  # in place of a full disk: no file may be larger
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 from farflung.cli import main
@@ -37,9 +37,9 @@ def begin(folder, *arguments, limit=0):
 
 
 def end(process):
-    """The exit code, and what was said on stderr."""
-    _, told = process.communicate(timeout=300)
-    return process.returncode, told
+    """The exit code, and the text on stderr."""
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
 
 
 def checkpoints(folder):
@@ -47,7 +47,7 @@ def checkpoints(folder):
 
 
 def wait_for_more_than(old, folder, process):
-    """Until there is a checkpoint that was not there."""
+    """Waits for a new checkpoint."""
     while not checkpoints(folder) - old:
         assert process.poll() is None, end(process)
         time.sleep(0.02)
@@ -65,32 +65,32 @@ def same(one: Path, other: Path):
     np.testing.assert_array_equal(load_run(one).policies.logits, load_run(other).policies.logits)
 
 
-def test_who_is_killed_or_stopped_goes_on_and_ends_the_same(undisturbed, tmp_path):
+def test_a_killed_or_stopped_training_resumes_and_ends_the_same(undisturbed, tmp_path):
     killed = begin(tmp_path, *BEGIN)
     wait_for_more_than(set(), tmp_path, killed)
     killed.send_signal(signal.SIGSTOP)
-    second = begin(tmp_path, "explore", "--resume", "run")
+    second = begin(tmp_path, "resume", "run")
     assert end(second) == (2, f"farflung: run is in use by process {killed.pid} on {os.uname().nodename}\n")
     killed.kill()
     assert end(killed)[0] == -signal.SIGKILL
     old = checkpoints(tmp_path)
     for name in old:
-        os.utime(tmp_path / "run" / "unfinished" / name, (2e9, 2e9))  # by a clock that was wrong
-    stopped = begin(tmp_path, "explore", "--resume", "run", "--quiet", "--checkpoint-updates", "500")
+        os.utime(tmp_path / "run" / "unfinished" / name, (2e9, 2e9))  # as a wrong clock would write them
+    stopped = begin(tmp_path, "resume", "run", "--quiet", "--checkpoint-updates", "500")
     wait_for_more_than(old, tmp_path, stopped)
     stopped.send_signal(signal.SIGTERM)
-    code, told = end(stopped)
-    if code:  # or else it was finished before
+    code, errors = end(stopped)
+    if code:  # otherwise it has finished before the signal
         assert code == 143
-        assert "updates are kept, farflung explore --resume run goes on" in told
+        assert "farflung resume run" in errors
         assert load_run(tmp_path / "run").summary["is_interrupted"]
-        assert end(begin(tmp_path, "explore", "--resume", "run", "--quiet")) == (0, "")
+        assert end(begin(tmp_path, "resume", "run", "--quiet")) == (0, "")
     same(tmp_path / "run", undisturbed)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_directory_that_becomes_read_only_keeps_what_it_has(undisturbed, tmp_path):
+def test_a_directory_that_becomes_read_only_loses_nothing(undisturbed, tmp_path):
     training = begin(tmp_path, *BEGIN)
     wait_for_more_than(set(), tmp_path, training)
     training.send_signal(signal.SIGSTOP)
@@ -98,32 +98,32 @@ def test_a_directory_that_becomes_read_only_keeps_what_it_has(undisturbed, tmp_p
     for folder in (run, run / "unfinished"):
         folder.chmod(0o555)
     training.send_signal(signal.SIGCONT)
-    code, told = end(training)
+    code, errors = end(training)
     assert code == 2
-    assert told.splitlines()[0].endswith("could not be written: Permission denied; training goes on")
-    hint = "what was learnt is kept, farflung explore --resume run goes on"
-    assert told.splitlines()[1:] == [f"farflung: cannot write to run: Permission denied; {hint}"]
+    assert errors.splitlines()[0].endswith("could not be written: Permission denied; training continues")
+    hint = "continue from the last checkpoint with farflung resume run"
+    assert errors.splitlines()[1:] == [f"farflung: cannot write to run: Permission denied; {hint}"]
     assert [path.name for path in run.iterdir()] == ["unfinished"]
     assert checkpoints(tmp_path)
     run.chmod(0o755)
     (run / "unfinished").chmod(0o755)
-    assert end(begin(tmp_path, "explore", "--resume", "run", "--quiet")) == (0, "")
+    assert end(begin(tmp_path, "resume", "run", "--quiet")) == (0, "")
     same(run, undisturbed)
 
 
 @pytest.mark.parametrize("name", ["run", "."])
-def test_nothing_is_begun_where_nothing_can_be_written(tmp_path, name):
+def test_no_training_starts_where_it_cannot_be_written(tmp_path, name):
     (tmp_path / "run").mkdir()
     (tmp_path / name).chmod(0o555)
     out = str(Path(name, "new"))
     assert end(begin(tmp_path, *BEGIN[:-1], out)) == (2, f"farflung: cannot write to {out}: Permission denied\n")
 
 
-def test_a_disk_that_is_full_loses_nothing_and_is_told_in_a_line(undisturbed, tmp_path):
-    code, told = end(begin(tmp_path, *BEGIN, limit=50_000))
+def test_a_full_disk_loses_nothing_and_gives_one_line(undisturbed, tmp_path):
+    code, errors = end(begin(tmp_path, *BEGIN, limit=50_000))
     assert code == 2
-    assert told.splitlines()[-1].startswith("farflung: cannot write to ")
-    assert "File too large; what was learnt is kept, farflung explore --resume run goes on" in told.splitlines()[-1]
+    assert errors.splitlines()[-1].startswith("farflung: cannot write to ")
+    assert "File too large; continue from the last checkpoint with farflung resume run" in errors.splitlines()[-1]
     assert not (tmp_path / "run" / "config.json").exists()
-    assert end(begin(tmp_path, "explore", "--resume", "run", "--quiet"))[0] == 0
+    assert end(begin(tmp_path, "resume", "run", "--quiet"))[0] == 0
     same(tmp_path / "run", undisturbed)

@@ -1,13 +1,45 @@
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from farflung.runs.files import locked
 
+HOLD = """
+import sys
+from pathlib import Path
+from farflung.runs.files import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
 
-def test_who_leaves_removes_no_lock_but_its_own(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def test_the_lock_of_another_process_is_an_error_until_that_process_ends(folder):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        for _ in range(2):  # the first attempt must not erase the holder's name
+            with pytest.raises(ValueError, match=rf"run is in use by process {holder.pid} on {os.uname().nodename}$"):
+                locked(folder).__enter__()
+        holder.kill()
+        holder.wait()
+        assert (folder / "lock").exists()
+        with locked(folder):
+            pass
+    assert list(folder.iterdir()) == []
+
+
+def test_a_holder_removes_no_lock_but_its_own(folder):
     with locked(folder):
         shutil.rmtree(folder)
         folder.mkdir()
@@ -19,10 +51,18 @@ def test_who_leaves_removes_no_lock_but_its_own(tmp_path):
     assert list(folder.iterdir()) == []
 
 
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+def test_a_folder_may_be_renamed_while_it_is_locked(folder):
+    with locked(folder):
+        folder.rename(folder.with_name("renamed"))
+        folder.mkdir()
+        with locked(folder):
+            assert [path.name for path in folder.iterdir()] == ["lock"]
+        assert list(folder.iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_is_not_followed(folder, tmp_path):
     (tmp_path / "letter").write_text("dear")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "lock").symlink_to(tmp_path / "letter")
-    with pytest.raises(ValueError, match=r"cannot write to .*run"), locked(tmp_path / "run"):
+    (folder / "lock").symlink_to(tmp_path / "letter")
+    with pytest.raises(ValueError, match=r"cannot write to .*run"), locked(folder):
         pass
     assert (tmp_path / "letter").read_text() == "dear"

@@ -42,9 +42,9 @@ def test_a_run_of_every_version_is_read(version, kind):
     assert (run.host_statistics is not None) == (kind in ("hosted", "vectors"))
 
 
-@pytest.mark.parametrize("version", VERSIONS[1:])  # before, there were none
+@pytest.mark.parametrize("version", VERSIONS[1:])  # version 2 had no checkpoints
 @pytest.mark.parametrize("kind", ["table", "hosted"])
-def test_a_training_of_every_version_that_was_cut_short_goes_on(version, kind, tmp_path):
+def test_an_unfinished_training_of_every_version_resumes(version, kind, tmp_path):
     shutil.copytree(FIXTURES / version / "unfinished" / kind, tmp_path / "run")
     run, (world, _, seeds, entropies, _, magnitude) = resume(tmp_path / "run"), RUNS[kind]
     assert (run.config.world, run.config.seeds) == (world, seeds)
@@ -69,7 +69,7 @@ def test_datasets_of_every_version_and_kind_are_read(version, monkeypatch):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("command", ["reproduce", "ablate"])
-def test_a_folder_of_results_of_every_version_is_taken_up(version, command, tmp_path):
+def test_a_folder_of_results_of_every_version_is_opened(version, command, tmp_path):
     shutil.copytree(FIXTURES / version / command, tmp_path / "results")
     open_collection(tmp_path / "results", {"farflung": "0.1.0", "updates": 6, "seeds": [0, 5]})
     with pytest.raises(ValueError, match="with updates 6 instead of 7"):

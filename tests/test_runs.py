@@ -114,9 +114,14 @@ def test_numbers_that_are_not_finite_are_null_in_json():
     assert runs.to_json({"a": [float("nan"), 1.5], "b": float("inf"), "c": "x"}) == '{"a": [null, 1.5], "b": null, "c": "x"}'
 
 
-def test_an_unknown_seed_is_told(run):
+def test_an_unknown_seed_is_an_error(run):
     with pytest.raises(ValueError, match="seed 7 is not one of the run's: 0, 3, 5"):
         run.team(7)
+
+
+def test_a_run_prints_in_one_line(run):
+    entropy = run.metrics.entropy[:, -1].mean()
+    assert str(run) == f"<Run in maze-stoc: 2 agents, 3 seeds, 30 updates, final entropy {entropy:.4f} nats>"
 
 
 def test_an_empty_directory_is_used(run, tmp_path):
@@ -126,7 +131,7 @@ def test_an_empty_directory_is_used(run, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/farflung/run"])
-def test_a_place_that_cannot_be_written_is_told_in_one_line(run, tmp_path, place):
+def test_a_place_that_cannot_be_written_gives_one_line(run, tmp_path, place):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"cannot write|is a file") as error:
         save_run(run, tmp_path / place)
@@ -148,7 +153,7 @@ def test_a_write_that_fails_halfway_leaves_the_old_run_alone(run, saved, monkeyp
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv", "policies.npz", "world.npz"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated"])
-def test_a_damaged_run_is_told_in_one_line(saved, name, damage):
+def test_a_damaged_run_gives_one_line(saved, name, damage):
     path = saved / name
     if damage == "missing":
         path.unlink()

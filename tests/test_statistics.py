@@ -20,7 +20,7 @@ def test_the_bootstrap_interval_of_a_mean_agrees_with_theory_for_many_seeds():
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.08)
 
 
-def test_what_belongs_to_a_seed_is_drawn_together():
+def test_values_of_a_seed_are_resampled_together():
     generator = np.random.default_rng(3)
     by_seed = generator.normal(size=(200, 1)) + generator.normal(0, 0.1, size=(200, 5))
     found = bootstrap(np.mean, by_seed)

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from farflung.config import reading as untrusted
+from farflung.config import reading
 from farflung.config.reading import check_version, member, parse_object, read_arrays, read_object, read_text
 
 
@@ -21,7 +21,7 @@ def archive(*members, compression=zipfile.ZIP_DEFLATED):
 
 
 def header(shape, dtype="<f4"):
-    """What NumPy writes before the numbers of an array."""
+    """The header that NumPy writes before the numbers of an array."""
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
     return file.getvalue()
@@ -45,20 +45,20 @@ class Boom:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no archive"),
-        (b"PK\x05\x06", "is no archive"),
+        (b"", "is not an archive"),
+        (b"PK\x05\x06", "is not an archive"),
         (archive(("x.npy", pickle.dumps(Boom()))), "magic string"),
-        (archive(("x.npy", header((1,), "|O") + pickle.dumps([Boom()]))), "neither numbers nor a text but object"),
-        (archive(("x.npy", header((10**12,)) + b"1234")), "x.npy is not complete: its header says"),
+        (archive(("x.npy", header((1,), "|O") + pickle.dumps([Boom()]))), "must hold numbers or a text, not object"),
+        (archive(("x.npy", header((10**12,)) + b"1234")), "x.npy is not complete: its header has the shape"),
         (archive(("x.npy", header((2**40, 0)))), None),
         (archive(("x.npy", header((-1, -1)) + b"1234")), "is not complete"),
-        (archive(("x.npy", header((2,), "<U4") + bytes(32))), "neither numbers nor a text"),
-        (archive(("../x.txt", b"1")), "is no array in it"),
-        (archive(("x.npy", b"1"), compression=zipfile.ZIP_LZMA), "is no array in it"),
+        (archive(("x.npy", header((2,), "<U4") + bytes(32))), "must hold numbers or a text"),
+        (archive(("../x.txt", b"1")), "is not an array"),
+        (archive(("x.npy", b"1"), compression=zipfile.ZIP_LZMA), "is not an array"),
         (archive(*[(f"{number}.npy", header(())) for number in range(1001)]), "1,001 arrays"),
     ],
 )
-def test_what_is_no_archive_of_arrays_is_refused_in_one_line(content, message):
+def test_a_file_that_is_no_archive_of_arrays_is_refused_in_one_line(content, message):
     if message is None:
         assert read_arrays(content)["x"].size == 0
         return
@@ -69,7 +69,7 @@ def test_what_is_no_archive_of_arrays_is_refused_in_one_line(content, message):
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(untrusted, "MOST_BYTES_UNPACKED", 10**6)
+    monkeypatch.setattr(reading, "MOST_BYTES_UNPACKED", 10**6)
     zeros = archive(("x.npy", header((10**6,)) + bytes(4 * 10**6)))
     assert len(zeros) < 10_000
     with pytest.raises(ValueError, match=r"would take 4,000,\d+ bytes of memory"):
@@ -101,15 +101,20 @@ def test_only_files_of_a_sensible_size_are_read(tmp_path):
     with pytest.raises(ValueError, match="pipe is not a file"):
         read_text(tmp_path / "pipe")
     (tmp_path / "long").write_text("x" * 11)
-    with pytest.raises(ValueError, match="long has 11 bytes, and no more than 10 are read"):
+    with pytest.raises(ValueError, match="long has 11 bytes, more than the limit of 10"):
         read_text(tmp_path / "long", 10)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[" * 100_000, "nested too deeply"), ("[]", "no JSON object but list"), ("{", "Expecting"), ("9" * 5000, "4300 digits")],
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "must be a JSON object, not list"),
+        ("{", "Expecting"),
+        ("9" * 5000, "4300 digits"),
+    ],
 )
-def test_what_is_no_json_object_is_told(text, message):
+def test_a_text_that_is_no_json_object_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         parse_object(text)
 

@@ -1,4 +1,4 @@
-"""Ways to break files, and what must become of whoever reads them."""
+"""Ways to break files, and what their readers may do then."""
 
 import io
 import json
@@ -27,22 +27,25 @@ DTYPES = st.sampled_from(["f4", "f8", "f2", "i1", "i4", "i8", "u1", "u8", "?", "
 
 
 def examples(share):
-    """A part of the examples of the profile that is chosen: those of slow readers are fewer."""
+    """Settings with a share of the examples of the current profile, for readers that are slow."""
     return settings(max_examples=max(4, round(share * settings().max_examples / 3)))
 
 
 @contextmanager
-def told_if_at_all():
-    """Anything may come out, and every error is a ValueError of one line."""
+def one_line_errors_only():
+    """Allows a result, or a ValueError of one line."""
     try:
         yield
     except ValueError as error:
         assert "\n" not in str(error), error  # noqa: PT017
 
 
+told_if_at_all = one_line_errors_only
+
+
 @contextmanager
 def temporary_copy(source):
-    """A copy of a folder that may be broken."""
+    """A copy of a folder, to break it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         for path in sorted(source.rglob("*")):
@@ -55,7 +58,7 @@ def temporary_copy(source):
 
 
 def forget_checksums(run):
-    """Makes a run one from before there were any, as anyone can, so that its files are looked at one by one."""
+    """Removes the checksums, as anyone can, so that readers validate each file."""
     for path in run.rglob("config.json"):
         header = json.loads(path.read_text())
         path.write_text(json.dumps({name: value for name, value in header.items() if name not in ("checksum", "sha256")}))
@@ -63,7 +66,7 @@ def forget_checksums(run):
 
 @st.composite
 def damages(draw):
-    """A function that breaks a file: its bytes, or what it is."""
+    """A function that breaks a file: changes its bytes, removes it, or makes it a folder, a pipe or a link."""
     kind = draw(st.sampled_from(["truncated", "flipped", "garbage", "missing", "folder", "pipe", "link", "longer"]))
     place, noise = draw(st.floats(0, 1)), draw(st.binary(max_size=200))
     places = draw(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), min_size=1, max_size=4))
@@ -109,7 +112,7 @@ def changed(draw, value):
 
 @st.composite
 def changed_arrays(draw, arrays):
-    """Arrays of which one has other values, another shape or another type, or is missing."""
+    """Arrays of which one has another value, shape or type, or is missing or new."""
     name = draw(st.sampled_from(sorted(arrays)))
     array, how = arrays[name], draw(st.integers(0, 5))
     if how == 0:

@@ -11,14 +11,14 @@ from tests.fuzzing.broken import (
     changed_arrays,
     damages,
     examples,
+    one_line_errors_only,
     pack,
     temporary_copy,
-    told_if_at_all,
     unpack,
 )
 
 from farflung import load_run
-from farflung.runs.checkpoints import CheckpointWarning, kept
+from farflung.runs.checkpoints import CheckpointWarning, open_checkpoints
 from farflung.runs.files import to_json
 from farflung.runs.run import final_values, typical_seed
 from farflung.runs.statistics import final_table
@@ -28,8 +28,8 @@ KINDS = sorted(path.name for path in RUNS.iterdir())
 
 
 def read(path):
-    """Reads a run and looks at it as commands do."""
-    with told_if_at_all():
+    """Reads a run and uses it as the commands do."""
+    with one_line_errors_only():
         run = load_run(path)
         final_values(run.updates, run.metrics)
         run.team(typical_seed(run))
@@ -40,7 +40,7 @@ def read(path):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(0.3)
 @given(data=st.data(), damage=damages())
-def test_a_run_with_a_broken_file_is_told_in_one_line(kind, data, damage):
+def test_a_run_with_a_broken_file_gives_one_line(kind, data, damage):
     with temporary_copy(RUNS / kind) as run:
         damage(data.draw(st.sampled_from(sorted(run.iterdir()))))
         read(run)
@@ -49,7 +49,7 @@ def test_a_run_with_a_broken_file_is_told_in_one_line(kind, data, damage):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(0.2)
 @given(data=st.data())
-def test_a_file_in_place_of_another_is_told_in_one_line(kind, data):
+def test_a_file_in_place_of_another_gives_one_line(kind, data):
     with temporary_copy(RUNS / kind) as run:
         files = [path for other in KINDS for path in sorted((RUNS / other).iterdir())]
         data.draw(st.sampled_from(sorted(run.iterdir()))).write_bytes(data.draw(st.sampled_from(files)).read_bytes())
@@ -59,7 +59,7 @@ def test_a_file_in_place_of_another_is_told_in_one_line(kind, data):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(0.6)
 @given(data=st.data())
-def test_json_that_says_something_else_is_told_in_one_line(kind, data):
+def test_changed_json_gives_one_line(kind, data):
     with temporary_copy(RUNS / kind) as run:
         path = run / data.draw(st.sampled_from(["config.json", "config.json", "summary.json"]))
         path.write_text(json.dumps(data.draw(changed(json.loads(path.read_text())))))
@@ -69,14 +69,14 @@ def test_json_that_says_something_else_is_told_in_one_line(kind, data):
 @pytest.mark.parametrize("kind", KINDS)
 @examples(0.6)
 @given(data=st.data())
-def test_arrays_that_say_something_else_are_told_in_one_line(kind, data):
+def test_changed_arrays_give_one_line(kind, data):
     with temporary_copy(RUNS / kind) as run:
         path = data.draw(st.sampled_from(sorted(run.glob("*.npz"))))
         arrays = unpack(path)
         texts = [name for name in ("hosted", "vectors", "recipe") if name in arrays]
         if texts and data.draw(st.booleans()):
-            said = data.draw(changed(json.loads(str(arrays[texts[0]]))))
-            path.write_bytes(pack(arrays | {texts[0]: json.dumps(said)}))
+            content = data.draw(changed(json.loads(str(arrays[texts[0]]))))
+            path.write_bytes(pack(arrays | {texts[0]: json.dumps(content)}))
         else:
             path.write_bytes(pack(data.draw(changed_arrays(arrays))))
         read(run)
@@ -84,7 +84,7 @@ def test_arrays_that_say_something_else_are_told_in_one_line(kind, data):
 
 @examples(0.3)
 @given(data=st.data())
-def test_a_table_of_metrics_that_says_something_else_is_told_in_one_line(data):
+def test_a_changed_metrics_table_gives_one_line(data):
     with temporary_copy(RUNS / "table") as run:
         path = run / "metrics.csv"
         cells = [line.split(",") for line in path.read_text().splitlines()]
@@ -100,16 +100,16 @@ def test_a_table_of_metrics_that_says_something_else_is_told_in_one_line(data):
 @pytest.mark.parametrize("kind", ["hosted", "table"])
 @examples(0.4)
 @given(data=st.data(), damage=damages())
-def test_a_training_with_a_broken_file_is_gone_on_with_or_told_in_one_line(kind, data, damage):
+def test_a_training_with_a_broken_file_is_resumed_or_ends_in_one_line(kind, data, damage):
     with temporary_copy(FIXTURES / VERSIONS[-1] / "unfinished" / kind) as run:
         damage(data.draw(st.sampled_from(sorted((run / "unfinished").iterdir()))))
-        with told_if_at_all(), warnings.catch_warnings(), kept(run) as checkpointer:
+        with one_line_errors_only(), warnings.catch_warnings(), open_checkpoints(run) as checkpointer:
             warnings.simplefilter("ignore", CheckpointWarning)
             found = checkpointer.latest()
             assert found is None or found.training_state.update in (1, 3, 6)
 
 
-def test_what_was_not_broken_is_read():
+def test_an_intact_run_is_read():
     for kind in KINDS:
         with temporary_copy(RUNS / kind) as run:
             assert len(final_table(load_run(run))) > 7

@@ -16,7 +16,7 @@ WORLD = farflung.gridworld("S...\n....", horizon=4)
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
-    """A run, what the CSV file held whenever something was logged, and where its logs are."""
+    """A run, the content of the CSV file after each call of the logger, and the folder of the logs."""
     directory = tmp_path_factory.mktemp("logs")
     watched = []
 
@@ -74,16 +74,16 @@ def test_event_files_hold_hyperparameters_and_final_values(logged):
     assert found[-1].summary.value[0].tag == "_hparams_/session_end_info"
 
 
-def test_only_what_was_measured_is_announced(logged):
+def test_only_metrics_that_were_measured_are_declared(logged):
     run, _, directory = logged
-    (announced,) = [
+    (declared,) = [
         HParamsPluginData.FromString(value.metadata.plugin_data.content).experiment.metric_infos
         for event in events(directory / "seed-3")
         for value in event.summary.value
         if value.tag == "_hparams_/experiment"
     ]
     expected = {*run.metrics.columns, "percent_of_ceiling"}
-    assert {info.name.tag for info in announced} == {f"final/{name}" for name in expected}
+    assert {info.name.tag for info in declared} == {f"final/{name}" for name in expected}
     assert "particle_entropy" not in expected
 
 

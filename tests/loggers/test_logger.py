@@ -53,9 +53,9 @@ def test_every_record_is_logged_exactly_once_and_in_order():
     assert logger.finals[0]["percent_of_ceiling"] == run.summary["percent_of_ceiling"][0]
 
 
-def test_a_logger_that_fails_is_left_out_and_the_training_goes_on():
+def test_a_logger_that_fails_is_dropped_and_the_training_continues():
     failing, healthy = Remembering(fails_in="log"), Remembering()
-    with pytest.warns(LoggerWarning, match=r"^Remembering logs no more: No space left on device$") as caught:
+    with pytest.warns(LoggerWarning, match=r"^Remembering has stopped logging: No space left on device$") as caught:
         run = farflung.explore(WORLD, **QUICK, loggers=[failing, healthy])
     assert len(caught) == 1
     assert failing.calls == ["start", "log", "close"]
@@ -65,12 +65,12 @@ def test_a_logger_that_fails_is_left_out_and_the_training_goes_on():
 
 @pytest.mark.parametrize("error", [RuntimeError("network\nis down"), KeyboardInterrupt()])
 def test_a_logger_that_cannot_be_closed_does_not_lose_the_run(error):
-    with pytest.warns(LoggerWarning, match="Remembering logs no more: (network|KeyboardInterrupt)$"):
+    with pytest.warns(LoggerWarning, match="Remembering has stopped logging: (network|KeyboardInterrupt)$"):
         run = farflung.explore(WORLD, **QUICK, loggers=[Remembering("close", error)])
     assert run.summary["updates"] == 40
 
 
-def test_a_logger_that_cannot_start_is_told_before_the_training():
+def test_a_logger_that_cannot_start_is_an_error_before_the_training():
     first = Remembering()
     with pytest.raises(ValueError, match=r"^cannot log to Remembering: No space left on device$"):
         farflung.explore(WORLD, updates=10**9, loggers=[first, Remembering("start")])
@@ -85,8 +85,8 @@ def test_an_interrupt_closes_the_loggers():
     assert set(logger.finals) == {0, 3}
 
 
-def test_a_log_in_the_runs_own_directory_is_told_before_the_training(tmp_path):
-    with pytest.raises(ValueError, match=r"config.json has appeared in .*run, where the run goes: choose another directory"):
+def test_a_log_in_the_runs_own_directory_is_an_error_before_the_training(tmp_path):
+    with pytest.raises(ValueError, match=r"config.json has appeared in .*run, the directory of the run: choose another"):
         farflung.explore(WORLD, updates=10**9, loggers=[CSV(tmp_path / "run")], out=tmp_path / "run")
 
 
@@ -99,7 +99,7 @@ def test_loggers_by_name_share_a_new_folder_each_time(tmp_path, monkeypatch):
     assert found == {"config.json", "metrics.csv", "final.csv", "seed-0", "seed-3"}
 
 
-def test_an_unknown_logger_is_told(tmp_path, monkeypatch):
+def test_an_unknown_logger_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"unknown logger 'tensorbord' .did you mean 'tensorboard'"):
         farflung.explore(WORLD, loggers=["tensorbord"])
@@ -114,22 +114,22 @@ def command(tmp_path, monkeypatch):
     return main
 
 
-def test_the_command_logs_beside_the_run_and_says_where(command, tmp_path, capsys):
+def test_the_command_logs_beside_the_run_and_prints_where(command, tmp_path, capsys):
     assert command([*CLI, "--out", "mine/run", "--log", "tensorboard", "csv", "--log-dir", "here"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said[:2] == ["log: tensorboard --logdir here/run", "log: here/run/metrics.csv"]
-    with (tmp_path / "here" / "run" / "metrics.csv").open() as log, (tmp_path / "mine" / "run" / "metrics.csv").open() as kept:
-        assert sorted(csv.reader(log)) == sorted(csv.reader(kept))
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[:2] == ["log: tensorboard --logdir here/run", "log: here/run/metrics.csv"]
+    with (tmp_path / "here" / "run" / "metrics.csv").open() as log, (tmp_path / "mine" / "run" / "metrics.csv").open() as run:
+        assert sorted(csv.reader(log)) == sorted(csv.reader(run))
 
 
 @pytest.mark.filterwarnings("default")
-def test_the_command_tells_of_a_logger_that_fails_in_one_line(command, monkeypatch, capsys):
+def test_a_logger_that_fails_is_one_line_of_the_command(command, monkeypatch, capsys):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(CSV, "log", full_disk)
     assert command([*CLI, "--quiet", "--log", "csv"]) == 0
-    assert capsys.readouterr().err == "farflung: CSV logs no more: No space left on device\n"
+    assert capsys.readouterr().err == "farflung: CSV has stopped logging: No space left on device\n"
 
 
 @pytest.mark.parametrize(

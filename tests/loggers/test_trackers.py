@@ -59,7 +59,7 @@ def test_a_tracker_gets_one_run_for_each_seed_in_one_group(opened, logger):
         assert run.is_finished
 
 
-def test_wandb_draws_over_steps_and_keeps_updates_and_final_values(opened, tmp_path):
+def test_wandb_draws_over_steps_and_stores_updates_and_final_values(opened, tmp_path):
     result = farflung.explore(WORLD, **QUICK, loggers=[Wandb(directory=tmp_path)])
     run = opened[1]
     assert run.axes == [("*", "steps")]

@@ -1,4 +1,4 @@
-"""Files that others may have made: nothing is read before it is known what it is, and how much of it there will be."""
+"""Safe reading of files that anyone may have written: type and size are checked before the content is read."""
 
 import contextlib
 import io
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 MOST_BYTES_OF_TEXT = 2**26
-"""Of a file of JSON."""
+"""The largest JSON file."""
 MOST_BYTES_OF_MAP = 2**22
 MOST_BYTES_OF_TABLE = 2**30
-"""Of a CSV file."""
+"""The largest CSV file."""
 MOST_BYTES_UNPACKED = 2**30
-"""Of all arrays of a file, or a hundred times the file's own size if that is more."""
+"""The most memory for all arrays of a file, unless 100 times the file's own size is more."""
 MOST_TIMES_UNPACKED = 100
 MOST_ARRAYS = 1000
 MOST_VALUES = 10**8
-"""How many different observations or actions can be told apart by numbers."""
+"""The largest number of different observations or actions."""
 
 _NUMBERS = "biuf"
 _LARGEST_HEADER = 10_000
@@ -30,7 +30,7 @@ _LARGEST_HEADER = 10_000
 
 @contextlib.contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Makes a ValueError of one line of anything that goes wrong with a file: broken ones make their readers raise anything."""
+    """Turns any error into a ValueError of one line, since readers of damaged files may raise anything."""
     try:
         yield
     except Exception as error:
@@ -38,7 +38,7 @@ def one_line_errors(what: str) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in a few words."""
+    """The message of an error in one line."""
     if isinstance(error, KeyError):
         return f"it has no {error}"
     if isinstance(error, FileNotFoundError) and error.filename:
@@ -50,7 +50,7 @@ def reason(error: Exception) -> str:
 
 
 def member(directory: Path, name: str) -> Path:
-    """A file or folder in a directory, if no link leads out of it."""
+    """The path of a file or folder in a directory; raises ValueError if a link leads out of the directory."""
     path = directory / name
     if not path.resolve().is_relative_to(directory.resolve()):
         raise ValueError(f"{name} leads out of its directory")
@@ -58,16 +58,17 @@ def member(directory: Path, name: str) -> Path:
 
 
 def file_size(path: Path, most_bytes: int | None = None) -> int:
-    """The size of a file in bytes, if it is a file, which a pipe is not, and no larger than that."""
+    """The size of a file in bytes; raises ValueError unless it is a regular file of at most `most_bytes`."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         raise ValueError(f"{path.name} is not a file")
     if most_bytes is not None and about.st_size > most_bytes:
-        raise ValueError(f"{path.name} has {about.st_size:,} bytes, and no more than {most_bytes:,} are read")
+        raise ValueError(f"{path.name} has {about.st_size:,} bytes, more than the limit of {most_bytes:,}")
     return about.st_size
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES_OF_TEXT) -> str:
+    """The text of a regular file of at most `most_bytes`."""
     file_size(path, most_bytes)
     return path.read_text(encoding="utf-8-sig")
 
@@ -81,30 +82,30 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """The JSON object that a text is."""
+    """The JSON object in a text."""
     if len(text) > MOST_BYTES_OF_TEXT:
-        raise ValueError(f"it has {len(text):,} characters, and no more than {MOST_BYTES_OF_TEXT:,} are read")
+        raise ValueError(f"it has {len(text):,} characters, more than the limit of {MOST_BYTES_OF_TEXT:,}")
     try:
         found = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError(f"it is no JSON object but {type(found).__name__}")
+        raise ValueError(f"it must be a JSON object, not {type(found).__name__}")
     return found
 
 
 def check_version(found: Any, known: int, writer: Any = None) -> int:
-    """The version of a format, if it is one that this farflung knows.
+    """The format version of a file; raises ValueError if this farflung is too old for it.
 
     Args:
-        found: None for files from before they said their version.
-        writer: the version of farflung that wrote it, if that is known.
+        found: the version in the file; None, for the oldest files, is 1.
+        writer: the version of farflung that wrote the file, if known.
     """
     if found is None:
         return 1
     number = found.item() if isinstance(found, np.ndarray) and found.ndim == 0 else found
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ValueError(f"its format_version is a whole number from 1 on, not {str(found)[:40]!r}")
+        raise ValueError(f"its format_version must be a whole number from 1 on, not {str(found)[:40]!r}")
     if number > known:
         by = f", of farflung {str(writer)[:40]!r}" if writer is not None else ""
         raise ValueError(f"it has format {number}{by}, and this farflung reads up to {known}: pip install --upgrade farflung")
@@ -112,20 +113,20 @@ def check_version(found: Any, known: int, writer: Any = None) -> int:
 
 
 def check_unpacked(num_bytes: int, size: int) -> None:
-    """Raises ValueError if what takes so many bytes on disk would take suspiciously many in memory."""
+    """Raises ValueError if a file of `size` bytes would take suspiciously many bytes of memory."""
     most = max(MOST_BYTES_UNPACKED, MOST_TIMES_UNPACKED * size)
     if num_bytes > most:
-        raise ValueError(f"it would take {num_bytes:,} bytes of memory, and no more than {most:,} are read from {size:,}")
+        raise ValueError(f"it would take {num_bytes:,} bytes of memory, more than the limit of {most:,} for a file of {size:,}")
 
 
 def read_arrays(file: Path | bytes) -> dict[str, np.ndarray]:
-    """The arrays of one of NumPy's archives: numbers and text, never objects, as to load these may run any program."""
+    """The arrays of a NumPy archive: numbers and text, never objects, since loading an object can run any program."""
     size = file_size(file) if isinstance(file, Path) else len(file)
     try:
         with zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file) as archive:
             members = archive.infolist()
             if len(members) > MOST_ARRAYS:
-                raise ValueError(f"it holds {len(members):,} arrays, and no more than {MOST_ARRAYS:,} are read")
+                raise ValueError(f"it holds {len(members):,} arrays, more than the limit of {MOST_ARRAYS:,}")
             check_unpacked(sum(each.file_size for each in members), size)
             names = [each.filename.removesuffix(".npy") for each in members]
             if len(set(names)) < len(names):
@@ -134,13 +135,13 @@ def read_arrays(file: Path | bytes) -> dict[str, np.ndarray]:
     except (OSError, ValueError):
         raise
     except Exception as error:  # a broken archive makes zipfile raise anything
-        raise ValueError(f"it is no archive of arrays: {reason(error)}") from None
+        raise ValueError(f"it is not an archive of arrays: {reason(error)}") from None
 
 
 def _read_array(archive: zipfile.ZipFile, about: zipfile.ZipInfo) -> np.ndarray:
     name = about.filename
     if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or not name.endswith(".npy"):
-        raise ValueError(f"{name[:80]!r} is no array in it as NumPy writes them")
+        raise ValueError(f"{name[:80]!r} is not an array as NumPy writes it")
     with archive.open(about) as file:
         read_header = {
             (1, 0): np.lib.format.read_array_header_1_0,
@@ -149,8 +150,8 @@ def _read_array(archive: zipfile.ZipFile, about: zipfile.ZipInfo) -> np.ndarray:
         shape, _, dtype = read_header(file, max_header_size=_LARGEST_HEADER)
         is_text = dtype.kind == "U" and shape == ()
         if not (is_text or dtype.kind in _NUMBERS) or dtype.shape:
-            raise ValueError(f"{name} holds neither numbers nor a text but {dtype}")
+            raise ValueError(f"{name} must hold numbers or a text, not {dtype}")
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != about.file_size - file.tell():
-            raise ValueError(f"{name} is not complete: its header says {shape}")
+            raise ValueError(f"{name} is not complete: its header has the shape {shape}")
     with archive.open(about) as file:
         return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_LARGEST_HEADER)

@@ -1,4 +1,4 @@
-"""Where a training can be followed while it runs: TensorBoard, a CSV file, Weights & Biases, trackio."""
+"""Loggers follow a training while it runs: TensorBoard, a CSV file, Weights & Biases, trackio, or a class of your own."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ __all__ = ["CSV", "Logger", "LoggerWarning", "Record", "TensorBoard", "Trackio",
 
 @contextlib.contextmanager
 def resolved(loggers: Sequence[Logger | str], parent: Path, name: str) -> Iterator[list[Logger]]:
-    """The loggers, of which those given by name share a new folder in `parent`."""
+    """The loggers themselves; those given by name write to one new folder in `parent`."""
     for logger in loggers:
         if not isinstance(logger, Logger):
             check_name("logger", logger, LOGGERS)

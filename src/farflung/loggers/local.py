@@ -1,4 +1,4 @@
-"""Loggers that write files: for TensorBoard, and tables."""
+"""Loggers that write files: event files for TensorBoard, and CSV tables."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,10 +8,11 @@ from typing import Any, TextIO
 from farflung.config import Explore
 from farflung.loggers.logger import Finals, Record, final, hyperparameters
 from farflung.runs.files import to_csv, to_json
+from farflung.runs.metrics_table import column_names
 
 
 class TensorBoard:
-    """Event files, in a folder for each seed; hyperparameters and final values are on TensorBoard's HParams page."""
+    """Writes event files, in one folder per seed; TensorBoard's HParams page shows hyperparameters and final values."""
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
@@ -23,7 +24,7 @@ class TensorBoard:
         return f"tensorboard --logdir {self._directory}"
 
     def start(self, config: Explore) -> None:
-        # Its SummaryWriter would write from a thread: if that dies of a full disk, the training waits for it forever.
+        # Not a SummaryWriter: it writes from a thread, and if a full disk ends that thread, the training waits for it forever.
         from tensorboardX.event_file_writer import EventsWriter
 
         self._config = config
@@ -39,13 +40,14 @@ class TensorBoard:
             values = {f"team/{name}": value for name, value in record.metrics.items()}
             self._write(record.seed, _scalars(values | {"update": record.update}), record.steps)
             self._last_step = record.steps
-        self._flush()
+        for writer in self._writers.values():
+            writer.flush()
 
-    def _announce(self, measured: Iterable[str]) -> None:
-        """Names the hyperparameters and the final values: which there will be, the first records say."""
+    def _announce(self, metrics: Iterable[str]) -> None:
+        """Declares the hyperparameters and the final values, whose names are known from the first record."""
         from tensorboardX.summary import hparams
 
-        names = [f"final/{name}" for name in (*measured, "percent_of_ceiling")]
+        names = [f"final/{name}" for name in (*metrics, "percent_of_ceiling")]
         for seed in self._writers:
             experiment, session, self._end = hparams(hyperparameters(self._config, seed), dict.fromkeys(names))
             self._write(seed, experiment, 0)
@@ -63,13 +65,9 @@ class TensorBoard:
 
         self._writers[seed].write_event(Event(wall_time=time.time(), step=step, summary=summary))
 
-    def _flush(self) -> None:
-        for writer in self._writers.values():
-            writer.flush()
-
 
 class CSV:
-    """Files in a folder: `config.json`, `metrics.csv`, which grows while the team learns, and in the end `final.csv`."""
+    """Writes a folder: `config.json`, `metrics.csv`, which grows during training, and at the end `final.csv`."""
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
@@ -86,10 +84,10 @@ class CSV:
             file.write(to_json(config.as_json(), indent=2) + "\n")
 
     def log(self, records: Sequence[Record]) -> None:
-        rows: list[Sequence[object]] = [["seed", "update", "steps", *records[0].metrics]] if self._is_empty else []
-        rows += [[record.seed, record.update, record.steps, *record.metrics.values()] for record in records]
+        rows: list[Sequence[object]] = [column_names(records[0].metrics)] if self._is_empty else []
+        rows += [[*counts, *metrics.values()] for *counts, metrics in records]
         assert self._file is not None
-        self._file.write(to_csv(rows))  # in one piece, so that who reads it meanwhile finds whole rows
+        self._file.write(to_csv(rows))  # in one piece, so that other readers find whole rows
         self._file.flush()
         self._is_empty = False
 

@@ -1,4 +1,4 @@
-"""What follows a training, and how it gets to know of it."""
+"""The protocol of a logger, and the group of loggers that follows one training."""
 
 import contextlib
 import warnings
@@ -9,25 +9,26 @@ import numpy as np
 from jaxtyping import Int
 
 from farflung.config import Explore
+from farflung.runs.metrics_table import table_rows
 from farflung.training.metrics import Metrics
 
 Finals = Mapping[int, Mapping[str, float]]
-"""What each seed ended with, by name; empty if the training came to nothing."""
+"""The final values of each seed, by name; empty if the training failed."""
 
 
 class Record(NamedTuple):
-    """What was measured of one seed's team at one update."""
+    """The metrics of one seed's team at one update."""
 
     seed: int
     update: int
     steps: int
-    """The environment steps of the seed's team so far."""
+    """Environment steps of the seed's team so far."""
     metrics: Mapping[str, float]
 
 
 @runtime_checkable
 class Logger(Protocol):
-    """Follows one training: `start` comes first, then `log` a few times a second with what is new, and `close` always last."""
+    """Follows one training: `start` is called first, then `log` a few times a second, and `close` at the end."""
 
     def start(self, config: Explore) -> None: ...
     def log(self, records: Sequence[Record]) -> None: ...
@@ -35,11 +36,11 @@ class Logger(Protocol):
 
 
 class LoggerWarning(UserWarning):
-    """A logger has failed, and the training goes on without it."""
+    """A logger has failed; training continues without it."""
 
 
 class LoggerGroup:
-    """Loggers that follow one training, which is not lost if one of them fails."""
+    """The loggers of one training; if one of them fails, the training and the other loggers continue."""
 
     def __init__(self, config: Explore) -> None:
         self.finals: Finals = {}
@@ -47,17 +48,23 @@ class LoggerGroup:
         self._loggers: list[Logger] = []
 
     def add(self, logger: Logger) -> None:
-        """Starts a logger; a ValueError if that fails, as the training has not begun yet."""
-        self._loggers.append(logger)  # from now on it is closed, even if its start is interrupted
+        """Starts a logger; raises ValueError if that fails, since the training has not started yet."""
+        self._loggers.append(logger)  # first, so that it is closed even if an interrupt stops its start
         try:
             logger.start(self._config)
         except Exception as error:
             self._drop(logger)
-            raise ValueError(f"cannot log to {type(logger).__name__}: {_gist(error)}") from None
+            raise ValueError(f"cannot log to {type(logger).__name__}: {_one_line(error)}") from None
 
     def log(self, updates: Int[np.ndarray, " record"], steps: Int[np.ndarray, " record"], metrics: Metrics) -> None:
-        """Hands on what was recorded at these updates, after so many environment steps."""
-        records = self._records(updates, steps, metrics) if self._loggers else []
+        """Passes the metrics of these updates to all loggers, as one record per update and seed."""
+        if not self._loggers:
+            return
+        rows = table_rows(self._config.seeds, updates, steps, metrics)
+        names = tuple(metrics.columns)
+        records = [
+            Record(seed, update, num_steps, dict(zip(names, values, strict=True))) for seed, update, num_steps, *values in rows
+        ]
         for logger in tuple(self._loggers):
             try:
                 logger.log(records)
@@ -72,7 +79,7 @@ class LoggerGroup:
         for logger in self._loggers:
             try:
                 logger.close(self.finals)
-            except (Exception, KeyboardInterrupt) as error:  # impatience with a slow network must not lose the run either
+            except (Exception, KeyboardInterrupt) as error:  # Ctrl-C during a slow upload must not lose the run
                 _warn(logger, error)
 
     def _drop(self, logger: Logger) -> None:
@@ -80,43 +87,30 @@ class LoggerGroup:
         with contextlib.suppress(Exception):
             logger.close({})
 
-    def _records(
-        self, updates: Int[np.ndarray, " record"], steps: Int[np.ndarray, " record"], metrics: Metrics
-    ) -> list[Record]:
-        columns = metrics.columns
-        table = np.stack([np.asarray(values) for values in columns.values()], axis=-1).tolist()  # [seed, record, metric]
-        return [
-            Record(seed, update, num_steps, dict(zip(columns, table[row][column], strict=True)))
-            for column, (update, num_steps) in enumerate(zip(updates.tolist(), steps.tolist(), strict=True))
-            for row, seed in enumerate(self._config.seeds)
-        ]
-
 
 def finals_of(summary: Mapping[str, Any]) -> Finals:
-    """What the seeds of a run ended with."""
+    """The final values of each seed, from the summary of a run."""
     columns = {**summary["final"], "percent_of_ceiling": summary["percent_of_ceiling"]}
     return {seed: {name: values[row] for name, values in columns.items()} for row, seed in enumerate(summary["seeds"])}
 
 
 def hyperparameters(config: Explore, seed: int) -> dict[str, Any]:
-    """The settings of one seed's training."""
+    """The settings of one seed, as experiment trackers show them."""
     settings = config.as_json()
     del settings["seeds"]
     return settings | {"seed": seed}
 
 
 def final(values: Mapping[str, float]) -> dict[str, float]:
-    """Final values by names that keep them apart from those of an update."""
+    """Final values, under names that no metric of an update has."""
     return {f"final/{name}": value for name, value in values.items()}
 
 
 def _warn(logger: Logger, error: BaseException) -> None:
-    message = f"{type(logger).__name__} logs no more: {_gist(error)}"
-    warnings.warn(message, LoggerWarning, stacklevel=2)
+    warnings.warn(f"{type(logger).__name__} has stopped logging: {_one_line(error)}", LoggerWarning, stacklevel=2)
 
 
-def _gist(error: BaseException) -> str:
-    """An error in one line."""
+def _one_line(error: BaseException) -> str:
     if isinstance(error, FileExistsError):
         return f"{error.filename} already exists: choose another directory"
     if isinstance(error, OSError) and error.strerror:

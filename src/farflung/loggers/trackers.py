@@ -1,4 +1,4 @@
-"""Loggers that hand over to experiment trackers, where these are installed."""
+"""Loggers that send records to experiment trackers, which are optional dependencies."""
 
 import contextlib
 import contextvars
@@ -13,11 +13,11 @@ from farflung.loggers.logger import Finals, Record, final, hyperparameters
 
 
 class Wandb:
-    """A run of Weights & Biases for each seed, in one group; curves are drawn over environment steps.
+    """Logs to Weights & Biases: one run per seed, in one group; curves are drawn over environment steps.
 
     Args:
-        group: by default the config's name.
-        directory: for the files that wandb keeps; by default where wandb wants them.
+        group: the name of the group; by default the config's name.
+        directory: the folder for wandb's own files; by default wandb's choice.
     """
 
     def __init__(self, project: str = "farflung", group: str | None = None, directory: str | Path | None = None) -> None:
@@ -29,16 +29,10 @@ class Wandb:
 
     def start(self, config: Explore) -> None:
         wandb = _imported("wandb")
-        group = self._group or config.name
         for seed in config.seeds:
-            self._runs[seed] = wandb.init(
-                project=self._project,
-                group=group,
-                name=f"{group}-seed-{seed}",
-                config=hyperparameters(config, seed),
-                dir=self._directory,
-                reinit="create_new",  # side by side with the other seeds, and with a run of the user's own
-            )
+            # A new run beside those of other seeds and the user's own.
+            about = _about(config, seed, self._project, self._group)
+            self._runs[seed] = wandb.init(**about, dir=self._directory, reinit="create_new")
             self._runs[seed].define_metric("*", step_metric="steps")
 
     def log(self, records: Sequence[Record]) -> None:
@@ -52,10 +46,10 @@ class Wandb:
 
 
 class Trackio:
-    """A run of trackio for each seed, in one group; its step is the policy update.
+    """Logs to trackio: one run per seed, in one group; its step is the policy update.
 
     Args:
-        group: by default the config's name.
+        group: the name of the group; by default the config's name.
     """
 
     def __init__(self, project: str = "farflung", group: str | None = None) -> None:
@@ -67,18 +61,11 @@ class Trackio:
 
     def start(self, config: Explore) -> None:
         trackio = _imported("trackio")
-        group = self._group or config.name
         for seed in config.seeds:
-            # A context of its own: trackio ends the run that it finds open, which would be another seed's or the user's.
+            about = _about(config, seed, self._project, self._group)
+            # In an empty context: trackio ends the current run of a context, which is another seed's or the user's own.
             with contextlib.redirect_stdout(io.StringIO()):
-                self._runs[seed] = contextvars.Context().run(
-                    trackio.init,
-                    project=self._project,
-                    group=group,
-                    name=f"{group}-seed-{seed}",
-                    config=hyperparameters(config, seed),
-                    embed=False,
-                )
+                self._runs[seed] = contextvars.Context().run(trackio.init, **about, embed=False)
 
     def log(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -90,6 +77,12 @@ class Trackio:
                 run.log(final(finals[seed]))
             with contextlib.redirect_stdout(io.StringIO()):
                 run.finish()
+
+
+def _about(config: Explore, seed: int, project: str, group: str | None) -> dict[str, Any]:
+    """The arguments of `init` that both trackers share."""
+    group = group or config.name
+    return {"project": project, "group": group, "name": f"{group}-seed-{seed}", "config": hyperparameters(config, seed)}
 
 
 def _imported(name: str) -> Any:

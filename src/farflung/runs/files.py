@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and folders that never mix what does not belong together."""
+"""Atomic files, locks, and folders that never mix the results of different settings."""
 
 import contextlib
 import csv
@@ -14,23 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 from matplotlib.figure import Figure
 
-try:
-    import fcntl
-except ImportError:  # Windows has other locks
-    fcntl = None  # type: ignore[assignment]
-
-from farflung.config.reading import check_version, read_object
+from farflung.config.reading import check_version, file_size, read_object
 
 FORMAT_VERSION = 3
 LOCK = "lock"
-"""The file in a folder that says who works there."""
+"""The lock file of a folder, which names the process that holds the lock."""
 _COLLECTION = "contents.json"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON in which numbers that are not finite are null, as JSON has no others."""
+    """JSON with null for numbers that are not finite, which JSON cannot express."""
 
     def finite(value: Any) -> Any:
         if isinstance(value, dict):
@@ -42,15 +38,31 @@ def to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(finite(value), indent=indent, allow_nan=False)
 
 
-def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
-    """Makes `path` a folder for many runs of one kind, or finds it to be that already.
+def to_csv(rows: Iterable[Sequence[object]], line_end: str = "\n") -> str:
+    """A table as CSV; the first row holds the column names."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator=line_end).writerows(rows)
+    return text.getvalue()
 
-    What belongs together is described by `contents`, which is kept in the folder: nothing of another version or with other
-    settings is ever mixed in. With `force` such a folder is emptied.
+
+@contextlib.contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError into a ValueError of one line that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+
+
+def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
+    """Creates a folder for many results of the same settings, or opens one that was created with these settings.
+
+    The folder records `contents`, so that results of another version or other settings are never added to it. With `force`,
+    a folder of other contents is emptied first.
     """
     path = path.absolute()
     wanted = json.loads(json.dumps(contents))  # as it is read back: no tuples
-    try:
+    with write_errors(path):
         if path.is_dir() and any(path.iterdir()):
             if not (path / _COLLECTION).is_file():
                 raise ValueError(f"{path} is not empty and holds no results: choose another directory")
@@ -69,19 +81,18 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
         path.mkdir(parents=True, exist_ok=True)
         header = {"format_version": FORMAT_VERSION, **wanted}
         write_atomically(path / _COLLECTION, json.dumps(header, indent=2) + "\n")
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
 
 
-def to_csv(rows: Iterable[Sequence[object]]) -> str:
-    """The text of a table, the column names first."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    return "with " + ", ".join(
+        f"{key} {found.get(key)} instead of {wanted.get(key)}"
+        for key in sorted(wanted.keys() | found.keys())
+        if found.get(key) != wanted.get(key)
+    )
 
 
 class Results(NamedTuple):
-    """A folder that one command writes its results into."""
+    """The folder into which one command writes its results."""
 
     path: Path
 
@@ -89,32 +100,31 @@ class Results(NamedTuple):
         write_atomically(self.path / name, text if text.endswith("\n") else text + "\n")
 
     def write_table(self, name: str, rows: Iterable[Sequence[object]]) -> None:
-        """As CSV, the column names first."""
+        """Writes a CSV file; the first row holds the column names."""
         self.write(name, to_csv(rows))
 
     def write_arrays(self, name: str, **arrays: Any) -> None:
-        """As NumPy's compressed archive."""
+        """Writes a compressed NumPy archive."""
         file = io.BytesIO()
         np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
         write_atomically(self.path / name, file.getvalue())
 
     def draw(self, name: str, figure: Figure) -> None:
-        """As PNG and SVG."""
+        """Writes a figure as PNG and SVG."""
         save_figure(figure, self.path / name)
 
 
 @contextlib.contextmanager
 def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[Results]:
-    """A folder for the results of one command with these settings; those of the same settings are written over.
+    """A folder for the results of one command; results of the same settings are overwritten.
 
-    If nothing comes of it, a folder that was made for it disappears again.
+    A new folder is removed again if the command writes nothing.
     """
     was_there = path.exists()
     open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
     try:
-        yield Results(path)
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+        with write_errors(path):
+            yield Results(path)
     finally:
         if not was_there and [child.name for child in path.iterdir()] == [_COLLECTION]:
             shutil.rmtree(path)
@@ -122,10 +132,7 @@ def open_results(path: Path, command: str, settings: dict[str, Any], *, force: b
 
 @contextlib.contextmanager
 def new_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A folder in `parent` that no other process can take meanwhile, with a number after its name if that is taken.
-
-    If nothing comes of it, it disappears again.
-    """
+    """A new folder in `parent`, with a number after its name if the name is taken; removed again if it stays empty."""
     number, is_new_parent = 1, not parent.exists()
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")
@@ -141,11 +148,11 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
     finally:
         for folder in (path, parent) if is_new_parent else (path,):
             with contextlib.suppress(OSError):
-                folder.rmdir()  # only if it is empty
+                folder.rmdir()  # fails unless it is empty
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file that appears under its name only when it is complete, and on the disk, whatever happens."""
+    """Writes a file that appears under its name only when it is complete and on the disk."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -161,7 +168,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def append(path: Path, content: bytes, num_bytes: int) -> None:
-    """Adds to the first `num_bytes` of a file, after which it is cut off; what cannot be added whole is not added."""
+    """Cuts a file to its first `num_bytes` and appends to them, all of the content or nothing."""
     with path.open("ab") as file:
         file.truncate(num_bytes)
         try:
@@ -174,7 +181,7 @@ def append(path: Path, content: bytes, num_bytes: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Has a file, or what a folder lists, reach the disk, where the system can do that."""
+    """Flushes a file, or the entries of a folder, to the disk; Windows cannot do that for a path."""
     if os.name == "nt":
         return
     handle = os.open(path, os.O_RDONLY)
@@ -186,70 +193,60 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
-    """No other process works in the folder meanwhile: who tries is told so. The lock of one that dies is gone with it.
+    """Exclusive lock on a folder; a second process gets a ValueError that names the first. A killed process holds no lock.
 
     Args:
-        what: as which it is known to whoever is told, if not by its own name.
+        what: how the error names the folder; by default its own path.
     """
     path = folder / LOCK
-    if fcntl is None:
-        yield
-        return
-    while True:
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            raise ValueError(f"cannot write to {what or folder}: {error.strerror or error}") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(handle, 64).decode(errors="replace").strip()
-            os.close(handle)
-            raise ValueError(f"{what or folder} is in use by {owner or 'another process'}") from None
-        if _is_at(path, handle):  # or else its owner has just removed it
-            break
-        os.close(handle)
-    try:
+    own: list[os.stat_result] = []
+
+    def sign(handle: int) -> None:
+        own.append(os.fstat(handle))
         with contextlib.suppress(OSError):  # a full disk
             os.truncate(handle, 0)
-            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            # After a blank: on Windows no other process can read the first byte, which is the locked one.
+            os.write(handle, f" process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    # The short timeout allows for a retry if the previous holder removes the file in the same moment.
+    lock = FileLock(path, timeout=0.1, thread_local=False, on_acquired=sign)
+    with write_errors(what or folder):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ValueError(f"{what or folder} is in use by {_holder(path)}") from None
+    try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # a folder that has become read-only; without its owner the file locks nothing
-            if _is_at(path, handle):  # or else the folder was made anew, and this is the lock of somebody else
+        with contextlib.suppress(OSError):  # the folder may be gone or read-only; without a holder the file locks nothing
+            if os.path.samestat(own[0], path.lstat()):  # otherwise the folder is a new one, with the lock of another holder
                 path.unlink()
-        os.close(handle)
+        lock.release()
 
 
-def _is_at(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.lstat())
-    except OSError:
-        return False
+def _holder(path: Path) -> str:
+    """The process that holds a lock, as far as its file can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        file_size(path)  # raises ValueError unless it is a regular file
+        with path.open("rb", buffering=0) as file:
+            file.seek(1)
+            if words := file.read(64).decode(errors="replace").split():
+                return " ".join(words)
+    return "another process"
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Saves a figure as PNG and SVG under one name; it is laid out once, not for each format."""
-    _save_as(figure, path.with_suffix(".png"), dpi=150)
-    figure.set_layout_engine("none")
-    _save_as(figure, path.with_suffix(".svg"), metadata={"Date": None})
-
-
-def _save_as(figure: Figure, path: Path, **options: Any) -> None:
-    file = io.BytesIO()
-    figure.savefig(file, format=path.suffix[1:], **options)
-    write_atomically(path, file.getvalue())
-
-
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return "with " + ", ".join(
-        f"{key} {found.get(key)} instead of {wanted.get(key)}"
-        for key in sorted(wanted.keys() | found.keys())
-        if found.get(key) != wanted.get(key)
-    )
+    """Saves a figure as PNG and SVG; the layout is computed once for both."""
+    formats: dict[str, dict[str, Any]] = {".png": {"dpi": 150}, ".svg": {"metadata": {"Date": None}}}
+    for suffix, options in formats.items():
+        file = io.BytesIO()
+        figure.savefig(file, format=suffix[1:], **options)
+        write_atomically(path.with_suffix(suffix), file.getvalue())
+        figure.set_layout_engine("none")
 
 
 def umask() -> int:
+    """The process's file mode creation mask."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""What seeds say about a claim: means, intervals, verdicts."""
+"""Means over seeds with their intervals, and verdicts on claims."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """On the claim that the difference is positive."""
+        """The verdict on the claim that the difference is positive."""
         if self.low > 0:
             return "holds"
         return "does not hold" if self.high < 0 else "undecided"
@@ -38,7 +38,7 @@ def mean_and_interval(
 
 
 def final_table(run: Run) -> list[tuple[str, str, str, str]]:
-    """What a table of a run shows: metrics, their means over the seeds, 95% intervals, and values with random actions."""
+    """The rows of a run's final table: metric, mean over the seeds, 95% interval, value with random actions."""
     randoms = run.summary.get("random", {})
     rows = [(name.replace("_", " "), values, randoms.get(name), 4) for name, values in run.summary["final"].items()]
     if "ceiling" in run.summary:
@@ -54,11 +54,11 @@ def final_table(run: Run) -> list[tuple[str, str, str, str]]:
 
 
 def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """A statistic of independent samples with its percentile bootstrap interval: seeds are drawn anew, with all that is theirs.
+    """A statistic of independent samples with its percentile bootstrap interval, which resamples whole seeds.
 
     Args:
-        statistic: takes the samples and `axis`, as NumPy's reductions do; reduces all axes of a sample.
-        samples: each with a leading axis of seeds, and perhaps others.
+        statistic: takes the samples and `axis`, as NumPy's reductions do, and reduces all axes of a sample.
+        samples: arrays whose first axis is the seed.
     """
     axes = tuple(range(-samples[0].ndim, 0))
     value = float(statistic(*samples, axis=axes))
@@ -76,18 +76,10 @@ def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axe
 
 
 def mean_difference(higher: Float[np.ndarray, "_ *axes"], lower: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """By how much the mean of the first exceeds that of the second."""
-
-    def difference(higher: np.ndarray, lower: np.ndarray, axis: tuple[int, ...]) -> Any:
-        return np.mean(higher, axis=axis) - np.mean(lower, axis=axis)
-
-    return bootstrap(difference, higher, lower)
+    """By how much the mean of the first exceeds the mean of the second."""
+    return bootstrap(lambda one, other, axis: np.mean(one, axis) - np.mean(other, axis), higher, lower)
 
 
 def spread_difference(wider: Float[np.ndarray, "_ *axes"], narrower: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """By how much the standard deviation of the first exceeds that of the second."""
-
-    def difference(wider: np.ndarray, narrower: np.ndarray, axis: tuple[int, ...]) -> Any:
-        return np.std(wider, axis=axis, ddof=1) - np.std(narrower, axis=axis, ddof=1)
-
-    return bootstrap(difference, wider, narrower)
+    """By how much the standard deviation of the first exceeds the standard deviation of the second."""
+    return bootstrap(lambda one, other, axis: np.std(one, axis, ddof=1) - np.std(other, axis, ddof=1), wider, narrower)
