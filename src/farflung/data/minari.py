@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,11 @@ from farflung.worlds.projection import Box
 _ROOT, _NAMESPACE = "MINARI_DATASETS_PATH", "namespace_metadata.json"
 _METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+_COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+
+_Episode = tuple[dict[str, np.ndarray], int]
+"""The columns of one episode, and its agent."""
 
 
 def minari_path(dataset_id: str) -> Path:
@@ -218,7 +222,7 @@ def _read_all(dataset: Any) -> Dataset:
     read = _read_hdf5 if dataset.storage.FORMAT == "hdf5" else _read_arrow
     episodes = read(path, dataset.storage.FORMAT, [int(index) for index in dataset.episode_indices])
     while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
-        longest = max(longest, *(episode.num_bytes for episode in some))
+        longest = max(longest, *(sum(column.nbytes for column in columns.values()) for columns, _ in some))
         check_unpacked(longest * dataset.total_episodes, size)  # the size as arrays [episode, time]
         parts.append(_read(some, source, dataset))
     return joined(parts)
@@ -261,38 +265,20 @@ def _installed(spec: EnvSpec) -> EnvSpec | None:
     return spec if spec.entry_point == known.entry_point else None
 
 
-class _Episode(NamedTuple):
-    """The columns of one episode, and its agent."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    terminations: np.ndarray
-    truncations: np.ndarray
-    agent: int
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in _COLUMNS)
-
-
-_COLUMNS = _Episode._fields[:-1]
-
-
 def _read(episodes: list[_Episode], source: Source, spaces: Any) -> Dataset:
     """Episodes as arrays: numbers as int32, vectors and rewards as floats of at least 32 bits."""
-    lengths = np.array([len(episode.rewards) for episode in episodes], np.int32)
-    agents = np.array([episode.agent for episode in episodes], np.int32)
+    lengths = np.array([len(columns["rewards"]) for columns, _ in episodes], np.int32)
+    agents = np.array([agent for _, agent in episodes], np.int32)
     shape = (len(episodes), int(lengths.max()))
     observations = _blank(spaces.observation_space, shape[0], shape[1] + 1)
     actions = _blank(spaces.action_space, *shape)
-    rewards = np.zeros(shape, np.result_type(np.float32, *{np.asarray(episode.rewards).dtype for episode in episodes}))
-    for row, (episode, length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
-        observations[row, : length + 1] = episode.observations
-        actions[row, :length] = episode.actions
-        rewards[row, :length] = episode.rewards
+    rewards = np.zeros(shape, np.result_type(np.float32, *{columns["rewards"].dtype for columns, _ in episodes}))
+    for row, ((columns, _), length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
+        observations[row, : length + 1] = columns["observations"]
+        actions[row, :length] = columns["actions"]
+        rewards[row, :length] = columns["rewards"]
     terminated, truncated = (
-        np.array([bool(getattr(episode, name)[-1]) for episode in episodes]) for name in ("terminations", "truncations")
+        np.array([bool(columns[name][-1]) for columns, _ in episodes]) for name in ("terminations", "truncations")
     )
     return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source)
 
@@ -322,7 +308,7 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]
                 unpacked += column.nbytes
                 check_unpacked(unpacked, size)
                 columns[name] = np.asarray(column[()])
-            yield _Episode(**columns, agent=int(group.attrs.get("agent", 0)))
+            yield columns, int(group.attrs.get("agent", 0))
 
 
 def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterator[_Episode]:
@@ -338,5 +324,4 @@ def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterato
         check_unpacked(found.count_rows() * row_size, size)
         table = found.to_table(columns=list(_COLUMNS))
         columns = {name: arrow_column(table[name])[: table.num_rows - (name != "observations")] for name in _COLUMNS}
-        agent = read_object(member(folder, _METADATA)).get("agent", 0)
-        yield _Episode(**columns, agent=int(agent))
+        yield columns, int(read_object(member(folder, _METADATA)).get("agent", 0))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from farflung.config import OfflineLearning
 from farflung.data.archives import load_dataset
@@ -133,7 +133,7 @@ def _success(
         config.batches, config.batch_size, config.learning_rate, config.discount, config.attempts, config.max_steps
     )
     columns = (steps.observations, steps.actions, steps.next_observations, len(steps.actions))
-    data = Transitions(*(jnp.asarray(column, jnp.int32) for column in columns))
+    data = Transitions(*(jnp.asarray(column, jnp.int32)[None] for column in columns))  # one dataset
     fitting = _MOST_NUMBERS // (num_goal_uniforms(world, settings) * len(config.seeds))
     at_once = int(np.clip(fitting, 1, goals.size))
     padded = jnp.pad(goals, (0, -goals.size % at_once), mode="edge")
@@ -142,16 +142,7 @@ def _success(
     for number, block in enumerate(padded.reshape(-1, at_once)):
         report(min(number * at_once, goals.size))
         keys = jax.vmap(partial(jr.fold_in, data=number))(seed_keys)
-        rates.append(np.asarray(_reach(keys, world, data, block, settings)))
+        reach = jax.vmap(lambda key, block=block: goal_success(key[None], world, data, block, settings)[0])
+        rates.append(np.asarray(reach(keys)))
     report(goals.size)
     return np.concatenate(rates, axis=1)[:, : goals.size]
-
-
-@partial(jax.jit, static_argnames="settings")
-def _reach(
-    keys: Key[Array, " seed"], world: TabularMDP, data: Transitions, goals: Int[Array, " goal"], settings: QLearning
-) -> Float[Array, "seed goal"]:
-    def one_seed(key: Key[Array, ""]) -> Float[Array, " goal"]:
-        return goal_success(key[None], world, jax.tree.map(lambda leaf: leaf[None], data), goals, settings)[0]
-
-    return jax.vmap(one_seed)(keys)

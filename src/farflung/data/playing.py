@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -20,8 +20,6 @@ from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
 from farflung.policies.rollout import Trajectories, play
 from farflung.training.hosted_vectors import NetworkPlayer
 from farflung.worlds.hosted.players import OVER, Episodes, Player
-from farflung.worlds.hosted.tables import HostedTable
-from farflung.worlds.hosted.vectors import HostedVectors
 from farflung.worlds.hosted.world import HostedWorld
 from farflung.worlds.world import World
 
@@ -130,41 +128,47 @@ def play_hosted(
     Args:
         before: the part before the first one, with the states met until then.
     """
+    episodes = whole_number("episodes", episodes)
+    (random_seed,) = whole_seeds([random_seed])
     world = world.with_environment().snapshot()  # the run does not learn the states that are met here
-    if world.projection is not None:
-        return _play_networks(cast(HostedVectors, world), team, episodes, random_seed, metadata, first_part)
-    return _play_tables(cast(HostedTable, world), team, episodes, random_seed, metadata, first_part, before)
-
-
-def _play_tables(
-    world: HostedTable,
-    team: TabularSoftmax,
-    episodes: int,
-    random_seed: int,
-    metadata: Mapping[str, Any],
-    first_part: int,
-    before: Dataset | None,
-) -> Iterator[Dataset]:
+    players = (_Tables if world.projection is None else _Networks)(world, team, metadata)
     if before is not None and not world.knows_all_states:
-        index: Any = world.index
-        index.know(np.asarray(before.source.metadata["features"], np.int64))
-    probabilities = np.asarray(team.probabilities)
-    if not team.is_time_dependent:
-        probabilities = probabilities[:, None]
-    # In a state that the team has never met, actions are random.
-    unknown = np.full((*probabilities.shape[:2], 1, world.num_actions), 1 / world.num_actions)
-    thresholds = np.cumsum(np.concatenate([probabilities, unknown], axis=2), axis=-1)
+        cast(Any, world).index.know(np.asarray(before.source.metadata["features"], np.int64))
+    num_agents = team.num_agents
+    per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
+    with cast(HostedWorld, world).open(num_agents, min(episodes, per_part)) as pool:
+        for part in range(first_part, -(-episodes // per_part)):
+            generator = np.random.default_rng([random_seed, part])
+            noise = players.draw(generator, (per_part, world.horizon))
+            seeds = generator.integers(2**31 - 1, size=per_part)
+            agents = np.arange(min(per_part, episodes - part * per_part)) % num_agents
+            played = pool.play(players.player(agents, noise[: len(agents)]), agents, seeds[: len(agents)])
+            yield players.dataset(played, agents.astype(np.int32))
 
-    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+
+class _Tables:
+    """Plays by tables in a host-stepped world of numbered states."""
+
+    def __init__(self, world: Any, team: TabularSoftmax, metadata: Mapping[str, Any]) -> None:
+        self._world, self._metadata = world, metadata
+        probabilities = np.asarray(team.probabilities)
+        if not team.is_time_dependent:
+            probabilities = probabilities[:, None]
+        # In a state that the team has never met, actions are random.
+        unknown = np.full((*probabilities.shape[:2], 1, world.num_actions), 1 / world.num_actions)
+        self._thresholds = np.cumsum(np.concatenate([probabilities, unknown], axis=2), axis=-1)
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         return generator.random(shape)
 
-    for played, agents in _in_parts(
-        world, team.num_agents, episodes, random_seed, first_part, draw, partial(world.player, thresholds)
-    ):
-        source, first_observation = hosted_table_source(world, metadata)
+    def player(self, agents: Int[np.ndarray, " episode"], noise: np.ndarray) -> Player:
+        return self._world.player(self._thresholds, agents, noise)
+
+    def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
+        source, first_observation = hosted_table_source(self._world, self._metadata)
         is_seen, is_step = played.states != OVER, played.states[:, 1:] != OVER
-        actions = played.actions if "features" in source.metadata else np.asarray(world.env_actions)[played.actions]
-        yield Dataset(
+        actions = played.actions if "features" in source.metadata else np.asarray(self._world.env_actions)[played.actions]
+        return Dataset(
             observations=np.where(is_seen, played.states + first_observation, 0),
             actions=np.where(is_step, actions, 0),
             rewards=played.rewards,
@@ -176,59 +180,27 @@ def _play_tables(
         )
 
 
-def _play_networks(
-    world: HostedVectors,
-    team: NeuralPolicy | UniformPolicy,
-    episodes: int,
-    random_seed: int,
-    metadata: Mapping[str, Any],
-    first_part: int,
-) -> Iterator[Dataset]:
-    source = hosted_vector_source(world, metadata)
-    of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
+class _Networks:
+    """Plays by networks in a host-stepped world of vectors."""
 
-    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        return generator.random((*shape, team.num_uniforms), np.float32)
+    def __init__(self, world: Any, team: NeuralPolicy | UniformPolicy, metadata: Mapping[str, Any]) -> None:
+        self._world, self._team, self._source = world, team, hosted_vector_source(world, metadata)
+        self._of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
 
-    def player(agents: Int[np.ndarray, " episode"], noise: np.ndarray) -> Player:
-        return NetworkPlayer(world, of_one_seed, np.zeros(len(agents), np.int64), agents, noise)
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return generator.random((*shape, self._team.num_uniforms), np.float32)
 
-    for played, agents in _in_parts(world, team.num_agents, episodes, random_seed, first_part, draw, player):
+    def player(self, agents: Int[np.ndarray, " episode"], noise: np.ndarray) -> Player:
+        return NetworkPlayer(self._world, self._of_one_seed, np.zeros(len(agents), np.int64), agents, noise)
+
+    def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
         is_step = np.isfinite(played.states[:, 1:]).all(axis=-1)
-        yield vector_episodes(
+        return vector_episodes(
             played.states,
-            np.asarray(team.executed(jnp.asarray(played.actions))),
-            source,
+            np.asarray(self._team.executed(jnp.asarray(played.actions))),
+            self._source,
             agents=agents,
             lengths=is_step.sum(axis=1, dtype=np.int32),
             terminated=played.is_terminated,
             rewards=played.rewards,
         )
-
-
-def _in_parts(
-    world: HostedWorld,
-    num_agents: int,
-    episodes: int,
-    random_seed: int,
-    first_part: int,
-    draw: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
-    player: Callable[[Int[np.ndarray, " episode"], np.ndarray], Player],
-) -> Iterator[tuple[Episodes, Int[np.ndarray, " episode"]]]:
-    """Plays episodes on the host, and gives each part with the agent of each episode; agent 0 begins each part.
-
-    Args:
-        draw: draws the noise of a number of episodes and a number of steps.
-        player: makes a player from the agent and the noise of each episode.
-    """
-    episodes = whole_number("episodes", episodes)
-    (random_seed,) = whole_seeds([random_seed])
-    per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
-    with world.open(num_agents, min(episodes, per_part)) as pool:
-        for part in range(first_part, -(-episodes // per_part)):
-            generator = np.random.default_rng([random_seed, part])
-            noise = draw(generator, (per_part, world.horizon))
-            seeds = generator.integers(2**31 - 1, size=per_part)
-            agents = np.arange(min(per_part, episodes - part * per_part)) % num_agents
-            episodes_played = pool.play(player(agents, noise[: len(agents)]), agents, seeds[: len(agents)])
-            yield episodes_played, agents.astype(np.int32)

@@ -44,31 +44,6 @@ def transitions(trajectories: Trajectories) -> Transitions:
     return Transitions(before, actions.reshape(-1), after, jnp.int32(before.size))
 
 
-def q_values(
-    key: PRNGKeyArray, world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
-) -> Float[Array, "state action"]:
-    """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
-
-    The data is relabelled: reaching the goal pays 1 and ends the episode, every other step pays 0.
-    """
-    return _learn(uniforms(key, (settings.num_batches * settings.batch_size,)), world, data, goal, settings)
-
-
-def success_rate(
-    key: PRNGKeyArray,
-    world: TabularMDP,
-    values: Float[Array, "state action"],
-    goal: Int[Array, ""],
-    settings: QLearning = PAPER,
-) -> Float[Array, ""]:
-    """The share of episodes in which the greedy policy reaches the goal.
-
-    Each episode draws one order of the actions and breaks all ties by it, so that neither a favourite action nor a random walk
-    reaches goals that were not learnt.
-    """
-    return _test(uniforms(key, (settings.num_episodes, _episode_uniforms(world, settings))), world, values, goal, settings)
-
-
 @partial(jax.jit, static_argnames="settings")
 def goal_success(
     keys: Key[Array, " dataset"],
@@ -86,8 +61,8 @@ def goal_success(
     num_draws = settings.num_batches * settings.batch_size
 
     def reach(noise: Float[Array, " uniform"], data: Transitions, goal: Int[Array, ""]) -> Float[Array, ""]:
-        values = _learn(noise[:num_draws], world, data, goal, settings)
-        return _test(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
+        values = q_values(noise[:num_draws], world, data, goal, settings)
+        return success_rate(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
 
     def reach_all(key: PRNGKeyArray, data: Transitions) -> Float[Array, " goal"]:
         noise = uniforms(key, (goals.size, num_goal_uniforms(world, settings)))
@@ -98,7 +73,7 @@ def goal_success(
 
 def num_goal_uniforms(world: TabularMDP, settings: QLearning) -> int:
     """The number of uniform numbers that learning and testing one goal takes."""
-    return settings.num_batches * settings.batch_size + settings.num_episodes * _episode_uniforms(world, settings)
+    return settings.num_batches * settings.batch_size + settings.num_episodes * num_episode_uniforms(world, settings)
 
 
 def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
@@ -106,9 +81,16 @@ def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
     return jnp.asarray(np.setdiff1d(np.arange(world.num_states), world.start_states), jnp.int32)
 
 
-def _learn(
-    noise: Float[Array, " draw"], world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning
+def q_values(
+    noise: Float[Array, " draw"], world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
 ) -> Float[Array, "state action"]:
+    """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
+
+    The data is relabelled: reaching the goal pays 1 and ends the episode, every other step pays 0.
+
+    Args:
+        noise: one uniform number for each transition to draw.
+    """
     num_actions = world.num_actions
 
     def learn(values: Float[Array, " entry"], index: Int[Array, ""]) -> tuple[Float[Array, " entry"], None]:
@@ -123,13 +105,21 @@ def _learn(
     return values.reshape(-1, num_actions)
 
 
-def _test(
+def success_rate(
     noise: Float[Array, "episode uniform"],
     world: TabularMDP,
     values: Float[Array, "state action"],
     goal: Int[Array, ""],
-    settings: QLearning,
+    settings: QLearning = PAPER,
 ) -> Float[Array, ""]:
+    """The share of episodes in which the greedy policy reaches the goal.
+
+    Each episode draws one order of the actions and breaks all ties by it, so that neither a favourite action nor a random walk
+    reaches goals that were not learnt.
+
+    Args:
+        noise: `numnum_episode_uniforms` uniform numbers for each episode.
+    """
     is_best = values >= jnp.max(values, axis=-1, keepdims=True)
 
     def episode(noise: Float[Array, " uniform"]) -> Array:
@@ -149,7 +139,8 @@ def _test(
     return jnp.mean(jax.vmap(episode)(noise))
 
 
-def _episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
+def num_episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
+    """The number of uniform numbers that one episode of `success_rate` takes."""
     return world.num_states * world.num_actions + world.num_reset_uniforms + settings.max_steps * world.num_step_uniforms
 
 
@@ -157,5 +148,5 @@ def _episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
 def untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, " goal"]) -> Float[Array, ""]:
     """The success rate of chance: the mean over all goals if all Q-values are zero."""
     values = jnp.zeros((world.num_states, world.num_actions))
-    settings = QLearning(num_episodes=100)
-    return jnp.mean(jax.vmap(lambda goal: success_rate(key, world, values, goal, settings))(goals))
+    noise = uniforms(key, (100, num_episode_uniforms(world, PAPER)))
+    return jnp.mean(jax.vmap(lambda goal: success_rate(noise, world, values, goal))(goals))

@@ -49,11 +49,11 @@ def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
     if run.world.projection is not None:
         return continuous_source(run.world, metadata)
     spec = environment_spec(run.config, run.table)
-    if spec is None:
-        return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
-    environment = gymnasium.make(spec)
-    num_observations, num_actions = spaces_of(environment)
-    return Source(num_observations, num_actions, observed_world(environment), spec_to_json(spec), metadata)
+    if spec is not None:
+        environment = gymnasium.make(spec)
+        if sizes := _num_values(environment):
+            return Source(*sizes, observed_world(environment), spec_to_json(spec), metadata)
+    return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
 
 
 def continuous_source(world: World, metadata: Mapping[str, Any]) -> Source:
@@ -85,14 +85,13 @@ def hosted_table_source(world: HostedTable, metadata: Mapping[str, Any]) -> tupl
     `features` in the metadata says which state each of them is.
     """
     if world.make is not None and world.settings and world.observe is None and world.knows_all_states:
-        with contextlib.closing(world.make()) as environment, contextlib.suppress(NotDiscreteError):
-            specification = None if environment.spec is None else spec_to_json(environment.spec)
-            num_observations, num_actions = spaces_of(environment)
-            first = int(getattr(environment.observation_space, "start", 0))
-            table = None
-            with contextlib.suppress(NoTableError):
-                table = observed_world(environment)
-            return Source(num_observations, num_actions, table, specification, metadata), first
+        with contextlib.closing(world.make()) as environment:
+            if sizes := _num_values(environment):
+                specification = None if environment.spec is None else spec_to_json(environment.spec)
+                table = None
+                with contextlib.suppress(NoTableError):
+                    table = observed_world(environment)
+                return Source(*sizes, table, specification, metadata), int(getattr(environment.observation_space, "start", 0))
     features = {"features": world.index.features.tolist()}
     return Source(world.num_states, world.num_actions, None, None, {**metadata, **features}), 0
 
@@ -135,19 +134,13 @@ def _is_restored_from_arrays(world: World) -> bool:
         return False
 
 
-class NotDiscreteError(ValueError):
-    """Observations or actions are not whole numbers from 0 on."""
-
-
-def spaces_of(environment: gymnasium.Env[Any, Any]) -> tuple[int, int]:
-    """The numbers of observations and actions of an environment with discrete spaces."""
-    sizes = []
-    for name in ("observation", "action"):
-        space = getattr(environment, f"{name}_space")
+def _num_values(environment: gymnasium.Env[Any, Any]) -> tuple[int, int] | None:
+    """The numbers of observations and actions of an environment; None if one of them is not a whole number from 0 on."""
+    observations, actions = environment.observation_space, environment.action_space
+    for space in (observations, actions):
         if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
-            raise NotDiscreteError(f"expected a Discrete {name} space that starts at 0 or above, got {space}")
-        sizes.append(int(space.start + space.n))
-    return sizes[0], sizes[1]
+            return None
+    return cast(int, read_space(observations)), cast(int, read_space(actions))
 
 
 def spec_to_json(spec: EnvSpec) -> str | None:

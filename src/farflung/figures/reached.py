@@ -29,7 +29,7 @@ def reached(found: Reached, name: str) -> Figure:
         else:
             figure = Figure(figsize=(11, 4.3), layout="constrained")
             maps, curves = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1)).flat
-            axes = maps.subplots(*((2, 1) if (_is_wide_maze if is_maze else is_wide)(world) else (1, 2)))
+            axes = maps.subplots(*((2, 1) if _is_wide(found) else (1, 2)))
             for axis, title, success in zip(axes, _NAMES, (found.success, found.random_success), strict=True):
                 image = draw_goals(axis, found, success.mean(axis=0))
                 axis.set_title(f"{title}: mean {success.mean():.2f}", fontsize=9)
@@ -66,9 +66,11 @@ def _corners(maze: World) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return maze.projection.low, maze.projection.high
 
 
-def _is_wide_maze(maze: World) -> bool:
-    width, height = np.ptp(_corners(maze), axis=0)
-    return bool(width > 1.5 * height)
+def _is_wide(found: Reached) -> bool:
+    if found.radius is None:
+        return is_wide(found.world)
+    (left, bottom), (right, top) = _corners(found.world)
+    return right - left > 1.5 * (top - bottom)
 
 
 def _sorted(figure: Figure | SubFigure, found: Reached) -> None:
