@@ -55,8 +55,8 @@ def relabel(
         number = _checked_number(dataset.source, goal)
         arrives = dataset.observations[:, 1:] == number
         source = dataclasses.replace(dataset.source, metadata={**dataset.source.metadata, "goal": number})
-    paid = (arrives & dataset.is_step).astype(np.float32)
-    return cut(dataclasses.replace(dataset, rewards=paid, source=source), arrives)
+    rewards = (arrives & dataset.is_step).astype(np.float32)
+    return cut(dataclasses.replace(dataset, rewards=rewards, source=source), arrives)
 
 
 def observation_at(source: Source, goal: Place) -> int:

@@ -94,10 +94,10 @@ def _from_states(played: Trajectories, world: World, source: Source, agents: Int
     assert source.world.table is not None
     labels, successors = np.asarray(source.world.table.labels), np.asarray(world.table.successors)
     rewards = np.zeros(actions.shape, np.float32)
-    if (paid := np.asarray(world.table.rewards)).any():
+    if (reward_table := np.asarray(world.table.rewards)).any():
         before, after = states[:, :-1], states[:, 1:]
         outcome = (successors[before, actions] == after[..., None]).argmax(axis=-1)
-        rewards = paid[before, actions, outcome]
+        rewards = reward_table[before, actions, outcome]
     is_numbered = np.array_equal(labels, np.arange(len(labels)))
     terminated = np.zeros(len(states), bool)
     dataset = Dataset(

@@ -114,8 +114,8 @@ def success_rate(
 ) -> Float[Array, ""]:
     """The share of episodes in which the greedy policy reaches the goal.
 
-    Each episode draws one order of the actions and breaks all ties by it, so that neither a favourite action nor a random walk
-    reaches goals that were not learnt.
+    Each episode draws an order of the actions in each state once, and breaks ties by it, so that neither a favourite action
+    nor a random walk reaches goals that were not learnt.
 
     Args:
         noise: `numnum_episode_uniforms` uniform numbers for each episode.
