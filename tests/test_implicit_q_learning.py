@@ -20,7 +20,7 @@ def learnt(corridor):
     generator = np.random.default_rng(0)
     states = generator.uniform((-1, -0.2), (1, 0.2), (400, 2)).astype(np.float32)
     actions = generator.uniform(-1, 1, (400, 2)).astype(np.float32)
-    after = jax.vmap(corridor.step, (None, 0, 0))(jnp.zeros(0), states, actions)
+    after = jax.vmap(corridor.step_from, (None, 0, 0))(jnp.zeros(0), states, actions)
     settings = ImplicitQLearning(0.2, num_episodes=2, max_steps=30, discount=0.9)
     goal = jnp.array([0.8, 0.0])
     networks = eqx.filter_jit(learn)(

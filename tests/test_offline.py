@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from farflung import gridworld, make_tabular_world, play, uniform_team
-from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, q_values, success_rate, transitions
+from farflung.data.q_learning import (
+    QLearning,
+    Transitions,
+    goal_success,
+    goals_of,
+    num_episode_uniforms,
+    q_values,
+    success_rate,
+    transitions,
+)
 from farflung.numerics.noise import uniforms
 
 LEFT, DOWN, RIGHT, UP = range(4)
@@ -31,8 +40,9 @@ def test_transitions_are_the_steps_of_all_trajectories(corridor):
 
 def test_q_learning_agrees_with_a_loop_in_numpy(corridor):
     data, goal, key = every_step(corridor), 3, jax.random.key(4)
-    found = q_values(key, corridor, data, jnp.int32(goal))
-    drawn = np.floor(np.asarray(uniforms(key, (2000,))) * int(data.num)).astype(int)
+    noise = uniforms(key, (2000,))
+    found = q_values(noise, corridor, data, jnp.int32(goal))
+    drawn = np.floor(np.asarray(noise) * int(data.num)).astype(int)
     expected = np.zeros((4, 4))
     for index in drawn:
         state, action, next_state = (int(column[index]) for column in data[:3])
@@ -43,7 +53,7 @@ def test_q_learning_agrees_with_a_loop_in_numpy(corridor):
 
 def test_only_the_real_transitions_are_drawn(corridor):
     data = every_step(corridor)._replace(num=jnp.int32(4))  # those of the start
-    values = q_values(jax.random.key(0), corridor, data, jnp.int32(1))
+    values = q_values(uniforms(jax.random.key(0), (2000,)), corridor, data, jnp.int32(1))
     assert float(values[0, RIGHT]) > 0.9
     assert float(jnp.abs(values[1:]).max()) == 0
 
@@ -60,14 +70,16 @@ def test_a_complete_dataset_reaches_every_goal():
 def test_an_untrained_table_reaches_almost_nothing():
     world = make_tabular_world("room-det")
     settings = QLearning(num_episodes=200)
-    rates = [success_rate(jax.random.key(0), world, jnp.zeros((43, 4)), goal, settings) for goal in goals_of(world)[::6]]
+    noise = uniforms(jax.random.key(0), (200, num_episode_uniforms(world, settings)))
+    rates = [success_rate(noise, world, jnp.zeros((43, 4)), goal, settings) for goal in goals_of(world)[::6]]
     assert 0 < np.mean(rates) < 0.05
 
 
 def test_a_policy_that_knows_the_way_always_arrives(corridor):
     values = jnp.zeros((4, 4)).at[:, RIGHT].set(1.0)
-    assert float(success_rate(jax.random.key(0), corridor, values, jnp.int32(3))) == 1
-    assert float(success_rate(jax.random.key(0), corridor, values, jnp.int32(3), QLearning(max_steps=2))) == 0
+    for settings, expected in ((QLearning(), 1), (QLearning(max_steps=2), 0)):
+        noise = uniforms(jax.random.key(0), (settings.num_episodes, num_episode_uniforms(corridor, settings)))
+        assert float(success_rate(noise, corridor, values, jnp.int32(3), settings)) == expected
 
 
 def test_goals_are_all_states_but_the_start():

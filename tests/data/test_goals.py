@@ -7,7 +7,7 @@ import pytest
 from tests.data.teams import make_vector_run
 
 from farflung import collect, make_vector_world, relabel
-from farflung.data import collecting
+from farflung.data import playing
 from farflung.data.episodes import Source, vector_episodes
 from farflung.data.goals import distances
 from farflung.data.sources import continuous_source
@@ -16,7 +16,7 @@ from farflung.data.sources import continuous_source
 @pytest.fixture(scope="module", autouse=True)
 def in_small_parts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collecting, "_VECTOR_TRANSITIONS_PER_PART", 120)
+        patch.setattr(playing, "_VECTOR_TRANSITIONS_PER_PART", 120)
         yield
 
 
@@ -72,7 +72,7 @@ def test_a_place_that_is_none_is_told(data):
         relabel(data, goal=(0.5, 0.5), radius=-1.0)
     pendulum = continuous_source(make_vector_world("pendulum"), {})
     swinging = dataclasses.replace(data, observations=np.zeros((9, 21, 3), np.float32), source=pendulum)
-    with pytest.raises(ValueError, match="Give a radius"):
+    with pytest.raises(ValueError, match="needs a radius"):
         relabel(swinging, goal=(0.0, 0.0))
     with pytest.raises(ValueError, match=r"angle \(rad\) and angular velocity"):
         relabel(swinging, goal=(0.0,), radius=1.0)

@@ -2,13 +2,13 @@ import gymnasium
 import numpy as np
 
 from farflung import hosted
-from farflung.data.hosted import play_vectors
+from farflung.data.playing import play_hosted
 from farflung.policies import UniformPolicy
 
 
 def test_episodes_of_vectors_are_what_the_environment_does_when_told_the_same():
     world = hosted("Pendulum-v1", horizon=6)
-    (data,) = play_vectors(world, UniformPolicy(world.actions, 2), 3, 5, {"algorithm": "random actions"})
+    (data,) = play_hosted(world, UniformPolicy(world.actions, 2), 3, 5, {"algorithm": "random actions"})
     seeds = _seeds(5)
     environment = gymnasium.make("Pendulum-v1")
     for episode, seed in enumerate(seeds[:3]):

@@ -6,7 +6,7 @@ import pytest
 from tests.data.teams import make_run
 
 from farflung import collect, relabel, save_dataset, to_d3rlpy
-from farflung.data.d3rlpy import d3rlpy_columns
+from farflung.data.archives import d3rlpy_columns
 from farflung.data.episodes import in_pieces
 
 

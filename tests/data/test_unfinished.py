@@ -8,15 +8,15 @@ import pytest
 from tests.data.teams import make_run
 
 from farflung import collect, explore, hosted, load_dataset, save_dataset
-from farflung.data.collecting import finish_parts, play_parts, random_team
+from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts
 from farflung.data.episodes import joined
-from farflung.data.unfinished import kept, unfinished
+from farflung.data.playing import random_team
 from farflung.runs.checkpoints import CheckpointWarning
 
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr("farflung.data.collecting._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
+    monkeypatch.setattr("farflung.data.playing._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
     return make_run("maze-stoc")
 
 
@@ -37,53 +37,53 @@ def test_a_part_is_the_same_whether_those_before_it_are_played_or_not(run):
 
 
 def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
-    with unfinished(tmp_path / "parts", {"episodes": 20}) as folder:
+    with parts_folder(tmp_path / "parts", {"episodes": 20}) as folder:
         played = []
 
         def play(first, before):
             played.append(first)
             return parts_of(run, first, before)
 
-        assert len(list(islice(kept(folder, play), 2))) == 2
-        equal(joined(kept(folder, play)), collect(run, 20))
+        assert len(list(islice(resumed_parts(folder, play), 2))) == 2
+        equal(joined(resumed_parts(folder, play)), collect(run, 20))
         assert played == [0, 2]
     assert not (tmp_path / "parts").exists()
 
 
 def test_states_that_are_only_known_as_they_are_met_keep_their_numbers(monkeypatch, tmp_path):
-    monkeypatch.setattr("farflung.data.hosted._TRANSITIONS_PER_PART", 60)
+    monkeypatch.setattr("farflung.data.playing._HOSTED_TRANSITIONS_PER_PART", 60)
     world = hosted("FrozenLake-v1", horizon=10, observe="s", copies=2, is_slippery=False)
     met = world.snapshot()
     run = explore(world, agents=2, batch_size=1, updates=1, seeds=(0,))
-    run = dataclasses.replace(run, world=met, team=random_team(met))  # who has met nothing yet
+    run = dataclasses.replace(run, world=met, policies=random_team(met))  # who has met nothing yet
     whole = collect(run, 20, random=True)
     play = partial(parts_of, run, is_random=True)
-    with unfinished(tmp_path / "parts", {}) as folder:
-        (first,) = islice(kept(folder, play), 1)
+    with parts_folder(tmp_path / "parts", {}) as folder:
+        (first,) = islice(resumed_parts(folder, play), 1)
         assert first.source.num_observations < whole.source.num_observations
-        found = joined(finish_parts(kept(folder, play)))
+        found = joined(finish_parts(resumed_parts(folder, play)))
     equal(found, whole)
     assert found.source == whole.source
 
 
 def test_a_damaged_part_is_named_and_played_again(run, tmp_path):
-    with unfinished(tmp_path / "parts", {}) as folder:
-        list(kept(folder, partial(parts_of, run)))
+    with parts_folder(tmp_path / "parts", {}) as folder:
+        list(resumed_parts(folder, partial(parts_of, run)))
         broken = folder / "part-000001.npz"
         broken.write_bytes(broken.read_bytes()[:500])
-        parts = kept(folder, partial(parts_of, run))
+        parts = resumed_parts(folder, partial(parts_of, run))
         with pytest.warns(CheckpointWarning, match=r"part-000001.npz is not a dataset that can be read.*it is played again"):
             found = joined(parts)
         equal(found, collect(run, 20))
 
 
 def test_parts_of_another_dataset_are_discarded(run, tmp_path):
-    with contextlib.suppress(RuntimeError), unfinished(tmp_path / "parts", {"seed": 1}) as folder:
+    with contextlib.suppress(RuntimeError), parts_folder(tmp_path / "parts", {"seed": 1}) as folder:
         save_dataset(collect(run, 3), folder / "part-000000.npz")
         raise RuntimeError
-    with unfinished(tmp_path / "parts", {"seed": 1}) as folder:
+    with parts_folder(tmp_path / "parts", {"seed": 1}) as folder:
         assert len(load_dataset(folder / "part-000000.npz")) == 3
-        with pytest.raises(ValueError, match="is in use by process"), unfinished(folder, {"seed": 1}):
+        with pytest.raises(ValueError, match="is in use by process"), parts_folder(folder, {"seed": 1}):
             pass
-    with unfinished(tmp_path / "parts", {"seed": 2}) as folder:
+    with parts_folder(tmp_path / "parts", {"seed": 2}) as folder:
         assert not list(folder.glob("part*"))

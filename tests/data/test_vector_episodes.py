@@ -14,7 +14,7 @@ from minari.data_collector import EpisodeBuffer
 from tests.data.teams import assert_same, make_vector_run
 
 from farflung import collect, from_minari, load_dataset, make_vector_world, save_dataset, to_minari
-from farflung.data import collect_parts, collecting
+from farflung.data import collect_parts, playing
 from farflung.data.episodes import Contents, in_pieces
 from farflung.data.sources import continuous_spec, from_json, to_json
 from farflung.worlds.point_maze import PointMaze
@@ -44,7 +44,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def in_small_parts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collecting, "_VECTOR_TRANSITIONS_PER_PART", 120)
+        patch.setattr(playing, "_VECTOR_TRANSITIONS_PER_PART", 120)
         yield
 
 
@@ -66,7 +66,7 @@ def test_the_actions_are_those_that_the_world_was_told(run):
     assert data.observations.dtype == data.actions.dtype == np.float32
     assert np.abs(data.actions).max() <= 1
     steps = data.steps()
-    moved = jax.vmap(run.world.step, (None, 0, 0))(jnp.zeros(0), steps.observations, steps.actions)
+    moved = jax.vmap(run.world.step_from, (None, 0, 0))(jnp.zeros(0), steps.observations, steps.actions)
     np.testing.assert_allclose(moved, steps.next_observations, atol=1e-6)
     assert not data.rewards.any()
     assert data.truncated.all()

@@ -6,9 +6,8 @@ import pytest
 from tests.data.teams import make_run, make_vector_run
 
 from farflung import collect, gridworld, learn_offline, save_dataset
-from farflung.data import Source
+from farflung.data import Source, offline
 from farflung.figures.reached import reached
-from farflung.studies import offline
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_goals_are_learnt_in_blocks_where_memory_is_short(corridor, monkeypatch)
 
 
 def test_a_dataset_from_nowhere_cannot_be_tried_out(corridor):
-    with pytest.raises(ValueError, match="the world that the dataset is from is not known"):
+    with pytest.raises(ValueError, match="the dataset's world is not known"):
         learn_offline(dataclasses.replace(corridor, source=Source(5, 4)))
 
 

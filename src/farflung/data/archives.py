@@ -1,4 +1,4 @@
-"""Datasets as single files: NumPy's npz, Parquet, and the HDF5 of d3rlpy's MDPDataset."""
+"""Datasets as single files: NumPy's npz, Parquet, and the HDF5 of d3rlpy's `MDPDataset`."""
 
 import contextlib
 import tempfile
@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Float, Int, Shaped
 
 from farflung.config.checks import optional_package
 from farflung.config.reading import check_unpacked, file_size, one_line_errors, read_arrays
-from farflung.data.d3rlpy import write_d3rlpy
-from farflung.data.episodes import Contents, Dataset, checked
-from farflung.data.minari_reading import column_of, item_size
+from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, to_json
 from farflung.runs.files import sync, umask
 
-_EXTRA = "'farflung[data]'"
-_KEY = "farflung"
-_NPZ = ("observations", "actions", "rewards", "lengths", "terminated", "truncated", "agents")
+EXTRA = "'farflung[data]'"
+"""The extra that installs the libraries of all formats but npz."""
+KEY = "farflung"
+"""The name of the text with a dataset's source, in every format."""
+_MOST_NUMBERS = 2**22
 _PARQUET = ("episode", "agent", "observation", "action", "reward", "next_observation", "terminated", "truncated")
 
 Parts = Iterable[Dataset]
@@ -27,26 +28,25 @@ Writer = Callable[[Parts, Path], Contents]
 
 
 def save_dataset(data: Dataset | Parts, path: str | Path, *, force: bool = False, staging: Path | None = None) -> Contents:
-    """Writes a dataset, or the parts of one as they come, in the format that the file's name asks for.
+    """Writes a dataset, or its parts one by one; the file's suffix is the format.
 
     Args:
         path: ends with `.npz`, `.parquet`, or `.h5` for d3rlpy.
-        force: replace a file that is already there.
-        staging: a folder on the same disk to write in until the file is complete; by default a new one beside it.
+        force: replace an existing file.
+        staging: a folder on the same disk for the incomplete file; by default a new folder beside the file.
     """
     path = Path(path)
     check_file(path, force)
-    write = _WRITERS[path.suffix]
-    with _appearing(path, staging) as new:
-        return write([data] if isinstance(data, Dataset) else data, new)
+    with _complete_file(path, staging) as new:
+        return _WRITERS[path.suffix]([data] if isinstance(data, Dataset) else data, new)
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Reads back a `.npz` or `.parquet` file that `save_dataset` has written."""
+    """Reads a `.npz` or `.parquet` file that `save_dataset` has written."""
     path = Path(path)
     readers = {".npz": _read_npz, ".parquet": _read_parquet}
     if path.suffix not in readers:
-        raise ValueError(f"{path} is neither an .npz nor a .parquet file")
+        raise ValueError(f"{path} is neither an .npz nor a .parquet file; load a Minari dataset with from_minari")
     if not path.exists():
         raise ValueError(f"there is no file {path}")
     _check_packages(path)
@@ -55,7 +55,7 @@ def load_dataset(path: str | Path) -> Dataset:
 
 
 def check_file(path: Path, force: bool) -> None:
-    """Raises ValueError unless a dataset can be written to the file: better before the work than after."""
+    """Raises ValueError if a dataset cannot be written to the file; call it before collecting the dataset."""
     if path.suffix not in _WRITERS:
         raise ValueError(f"a dataset's file ends with {', '.join(_WRITERS)}, unlike {path.name}")
     if path.is_dir():
@@ -67,14 +67,14 @@ def check_file(path: Path, force: bool) -> None:
 
 def _check_packages(path: Path) -> None:
     if path.suffix != ".npz":
-        optional_package("pyarrow" if path.suffix == ".parquet" else "h5py", _EXTRA)
+        optional_package("pyarrow" if path.suffix == ".parquet" else "h5py", EXTRA)
 
 
 def _write_npz(parts: Parts, path: Path) -> Contents:
-    """Writes the columns to files of their own while they come in, and packs these when their lengths are known."""
+    """Writes each column to a temporary file, and packs the files when the number of episodes is known."""
     contents = Contents()
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".farflung-") as folder, contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(Path(folder, name).open("w+b")) for name in _NPZ}
+        files = {name: stack.enter_context(Path(folder, name).open("w+b")) for name in COLUMNS}
         for part in contents.counting(parts):
             for name, file in files.items():
                 file.write(np.ascontiguousarray(getattr(part, name)).data)
@@ -84,7 +84,7 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
                 values = getattr(last, name)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     _pack(file, entry, values.dtype, (contents.num_episodes, *values.shape[1:]))
-            with archive.open(f"{_KEY}.npy", "w") as entry:
+            with archive.open(f"{KEY}.npy", "w") as entry:
                 np.lib.format.write_array(entry, np.array(to_json(contents)), allow_pickle=False)
     return contents
 
@@ -99,12 +99,12 @@ def _pack(file: IO[bytes], entry: Any, dtype: np.dtype[Any], shape: tuple[int, .
 
 def _read_npz(path: Path) -> Dataset:
     arrays = read_arrays(path)
-    return Dataset(**{name: arrays[name] for name in _NPZ}, source=from_json(str(arrays[_KEY])))
+    return Dataset(**{name: arrays[name] for name in COLUMNS}, source=from_json(str(arrays[KEY])))
 
 
 def _write_parquet(parts: Parts, path: Path) -> Contents:
-    """One row for each step, with the observation before and after it."""
-    pyarrow, parquet = optional_package("pyarrow", _EXTRA), optional_package("pyarrow.parquet", _EXTRA)
+    """Writes one row for each step, with the observations before and after it."""
+    pyarrow, parquet = optional_package("pyarrow", EXTRA), optional_package("pyarrow.parquet", EXTRA)
     contents = Contents()
     writer: Any = None
     try:
@@ -114,7 +114,7 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
             writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
         description = to_json(contents)
-        writer.add_key_value_metadata({_KEY: description})
+        writer.add_key_value_metadata({KEY: description})
     finally:
         if writer is not None:
             writer.close()
@@ -151,18 +151,18 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
 
 def _read_parquet(path: Path) -> Dataset:
     size = file_size(path)
-    parquet = optional_package("pyarrow.parquet", _EXTRA)
+    parquet = optional_package("pyarrow.parquet", EXTRA)
     with parquet.ParquetFile(path) as file:
-        source = from_json((file.metadata.metadata or {})[_KEY.encode()].decode())
-        row_size = sum(item_size(file.schema_arrow.field(name).type) for name in _PARQUET)
+        source = from_json((file.metadata.metadata or {})[KEY.encode()].decode())
+        row_size = sum(arrow_item_size(file.schema_arrow.field(name).type) for name in _PARQUET)
         check_unpacked(file.metadata.num_rows * row_size, size)
         table = file.read(columns=list(_PARQUET))
-    columns = {name: column_of(table[name]) for name in _PARQUET}
+    columns = {name: arrow_column(table[name]) for name in _PARQUET}
     starts = np.diff(columns["episode"], prepend=-1)
     if not len(starts) or not np.isin(starts, (0, 1)).all() or starts[0] != 1:
-        raise ValueError("its episodes are not numbered from 0 on, one after the other")
+        raise ValueError("its episodes must be numbered 0, 1, 2 and so on, and are not")
     lengths = np.bincount(columns["episode"]).astype(np.int32)
-    check_unpacked(len(lengths) * (int(lengths.max()) + 1) * row_size, size)  # as arrays [episode, time]
+    check_unpacked(len(lengths) * (int(lengths.max()) + 1) * row_size, size)  # the size as arrays [episode, time]
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 
@@ -186,12 +186,110 @@ def _read_parquet(path: Path) -> Dataset:
     )
 
 
-_WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": write_d3rlpy}
+def arrow_item_size(kind: Any) -> int:
+    """Bytes of one value in an Arrow column: a number, a boolean, or a vector."""
+    types = optional_package("pyarrow.types", EXTRA)
+    if types.is_fixed_size_list(kind):
+        return kind.list_size * arrow_item_size(kind.value_type)
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise ValueError(f"a column has the type {kind}, which is no type of numbers")
+    return max(1, kind.bit_width // 8)
+
+
+def arrow_column(column: Any) -> np.ndarray:
+    """An Arrow column as an array."""
+    if column.null_count:
+        raise ValueError("a value is missing")
+    size = getattr(column.type, "list_size", None)
+    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
+
+
+def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
+    """A dataset as d3rlpy's `MDPDataset`.
+
+    Args:
+        one_hot: turn numbered observations into one-hot vectors, from which networks can learn.
+    """
+    d3rlpy = optional_package("d3rlpy", "d3rlpy")
+    columns = d3rlpy_columns(dataset)
+    if not dataset.has_vectors:
+        columns["observations"] = _float_vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
+    is_discrete = isinstance(dataset.source.actions, int)
+    action_space = getattr(d3rlpy.constants.ActionSpace, "DISCRETE" if is_discrete else "CONTINUOUS")
+    size = dataset.source.num_actions if is_discrete else dataset.actions.shape[-1]
+    return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
+
+
+def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, "row *feature"]]:
+    """The columns of an `MDPDataset`, with numbered observations as numbers.
+
+    d3rlpy stores no observation after the last action, and needs none if the world has ended the episode. In a truncated
+    episode the last observation is a row of its own, with an unused action and reward; otherwise the last step would be lost.
+    """
+    has_own_row = ~dataset.terminated
+    num_rows = dataset.lengths + has_own_row
+    is_row = np.arange(dataset.observations.shape[1]) < num_rows[:, None]
+    is_last = np.arange(dataset.observations.shape[1]) == num_rows[:, None] - 1
+
+    return {
+        "observations": dataset.observations[is_row],
+        "actions": padded(dataset.actions, 1)[is_row],
+        "rewards": padded(dataset.rewards, 1)[is_row].astype(np.float32),
+        "terminals": (is_last & dataset.terminated[:, None])[is_row].astype(np.float32),
+        "timeouts": (is_last & has_own_row[:, None])[is_row].astype(np.float32),
+    }
+
+
+def _float_vectors(observations: Int[np.ndarray, " row"], size: int | None) -> Float[np.ndarray, "row feature"]:
+    """Numbered observations as one-hot vectors of this size, or as vectors of one number."""
+    if size is None:
+        return observations[:, None].astype(np.float32)
+    vectors = np.zeros((len(observations), size), np.float32)
+    vectors[np.arange(len(observations)), observations] = 1
+    return vectors
+
+
+def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
+    """Writes the columns of an `MDPDataset` to one HDF5 file, in the layout of d3rlpy 1."""
+    h5py = optional_package("h5py", EXTRA)
+    contents = Contents()
+    with h5py.File(path, "w") as file:
+
+        def append(name: str, values: np.ndarray) -> None:
+            if name not in file:
+                shape = (0, *values.shape[1:])
+                file.create_dataset(
+                    name, shape, values.dtype, chunks=True, maxshape=(None, *shape[1:]), compression="gzip", compression_opts=1
+                )
+            file[name].resize(len(file[name]) + len(values), axis=0)
+            file[name][-len(values) :] = values
+
+        for part in contents.counting(parts):
+            columns = d3rlpy_columns(part)
+            observations = columns.pop("observations")
+            if part.has_vectors:
+                append("observations", observations)
+            else:
+                size = part.source.num_observations
+                at_once = max(1, _MOST_NUMBERS // size)
+                for first in range(0, len(observations), at_once):
+                    append("observations", _float_vectors(observations[first : first + at_once], size))
+            for name in ("actions", "rewards"):
+                values = columns.pop(name)
+                append(name, values.reshape(len(values), -1))
+            columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # d3rlpy 1 reads this column
+            for name, values in columns.items():
+                append(name, values)
+        file.create_dataset(KEY, data=to_json(contents))
+    return contents
+
+
+_WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": _write_d3rlpy}
 
 
 @contextlib.contextmanager
-def _appearing(path: Path, staging: Path | None) -> Iterator[Path]:
-    """A file to write that appears under its name only when it is complete."""
+def _complete_file(path: Path, staging: Path | None) -> Iterator[Path]:
+    """A temporary file to write, which takes the path's name when it is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=staging or path.parent, prefix=f".{path.name}-") as folder:

@@ -1,4 +1,4 @@
-"""Episodes as arrays: what a dataset holds, whatever it is stored as."""
+"""Episodes as arrays: the contents of a dataset in any format."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,34 +12,35 @@ from scipy.stats import entropy
 
 from farflung.worlds.projection import Box, Projection
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.world import World
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where episodes come from: what can be seen and done there, and what is known of the place."""
+    """Where episodes come from: the spaces, the world and the environment."""
 
     observations: int | Box
-    """How many there are, or the bounds of vectors."""
+    """The number of observations, or the bounds of vectors."""
     actions: int | Box
-    world: TabularMDP | VectorWorld | None = None
-    """Of a table, `labels[s]` is what is seen in state s."""
+    """The number of actions, or the bounds of vectors."""
+    world: World | None = None
+    """The world, if the dataset can store it; in a tabular world, `labels[s]` is the observation in state s."""
     environment: str | None = None
     """The specification of the Gymnasium environment, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What else is known, such as who played; for JSON."""
+    """Further facts that JSON can hold, such as the algorithm and the team."""
     projection: Projection | None = None
-    """Of observations that are vectors: the features that goals are given in, and the grid on which coverage is counted."""
+    """If observations are vectors: the features in which goals are given, and the grid on which visits are counted."""
 
     @property
     def num_observations(self) -> int:
-        """Where they are not vectors."""
+        """The number of observations, if observations are not vectors."""
         assert isinstance(self.observations, int)
         return self.observations
 
     @property
     def num_actions(self) -> int:
-        """Where they are not vectors."""
+        """The number of actions, if actions are not vectors."""
         assert isinstance(self.actions, int)
         return self.actions
 
@@ -55,28 +56,30 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Episodes with one observation more than actions; what lies beyond the end of an episode is zero."""
+    """Episodes with one more observation than actions; entries after the end of an episode are zero."""
 
     observations: Int[np.ndarray, "episode times"] | Float[np.ndarray, "episode times feature"]
     actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"]
     rewards: Float[np.ndarray, "episode time"]
     lengths: Int[np.ndarray, " episode"]
-    """Actions in each episode."""
+    """The number of actions in each episode."""
     terminated: Bool[np.ndarray, " episode"]
-    """Which episodes the world has ended."""
+    """Whether the world has ended the episode."""
     truncated: Bool[np.ndarray, " episode"]
-    """Which episodes were cut off, by a limit of time for instance."""
+    """Whether the episode was cut off, for example by a time limit."""
     agents: Int[np.ndarray, " episode"]
-    """Who played."""
+    """The number of the agent that played the episode."""
     source: Source
 
     def __post_init__(self) -> None:
         num_episodes, num_times = self.observations.shape[:2]
         if not self.actions.shape[:2] == self.rewards.shape == (num_episodes, num_times - 1):
             shapes = f"{self.observations.shape}, {self.actions.shape} and {self.rewards.shape}"
-            raise ValueError(f"an episode has one observation more than actions and rewards: {shapes} don't fit")
+            raise ValueError(f"an episode has one more observation than actions and rewards, but the shapes are {shapes}")
         if any(len(column) != num_episodes for column in (self.lengths, self.terminated, self.truncated, self.agents)):
-            raise ValueError(f"lengths, terminated, truncated and agents need one entry for each of {num_episodes} episodes")
+            raise ValueError(
+                f"lengths, terminated, truncated and agents need one entry for each of the {num_episodes} episodes"
+            )
         if num_episodes and not 1 <= self.lengths.min() <= self.lengths.max() < num_times:
             raise ValueError(f"each episode has 1 to {num_times - 1} actions")
 
@@ -98,6 +101,7 @@ class Dataset:
         return np.arange(self.observations.shape[1]) <= self.lengths[:, None]
 
     def steps(self) -> Steps:
+        """All steps, without the entries after the ends of episodes."""
         before, after, mask = self.observations[:, :-1], self.observations[:, 1:], self.is_step
         return Steps(before[mask], self.actions[mask], after[mask], self.rewards[mask])
 
@@ -107,7 +111,7 @@ class Dataset:
         return self.observations.ndim == 3
 
     def visits(self) -> Int[np.ndarray, " observation"]:
-        """How often each observation was made; of vectors, how often each cell of the projection's grid was visited."""
+        """How often each observation occurs; if observations are vectors, how often each cell of the grid was visited."""
         if not self.has_vectors:
             return np.bincount(self.observations[self.is_observed], minlength=self.source.num_observations)
         projection = self.source.projection
@@ -117,16 +121,16 @@ class Dataset:
         return np.bincount(cells[self.is_observed], minlength=projection.num_cells)[: projection.num_cells]
 
     def rows(self, first: int, last: int) -> "Dataset":
-        """The episodes from `first` on and before `last`."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[first:last] for name in _COLUMNS})
+        """The episodes from `first` to before `last`."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[first:last] for name in COLUMNS})
 
 
-_COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name != "source"]
+COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name != "source"]
 
 
 @dataclass
 class Contents:
-    """What a dataset turns out to hold, counted while it comes in."""
+    """The size and the visits of a dataset, counted while its parts are written."""
 
     num_episodes: int = 0
     num_transitions: int = 0
@@ -134,10 +138,12 @@ class Contents:
     last: Dataset | None = None
 
     def counting(self, parts: Iterable[Dataset]) -> Iterator[Dataset]:
-        """The parts of a dataset, each counted before it is handed on."""
+        """Passes on the parts of a dataset, and counts each of them."""
         for part in parts:
             if self.last is not None and _kind(part) != _kind(self.last):
-                raise ValueError("the parts of a dataset need arrays of one width and of the same types, and the same spaces")
+                raise ValueError(
+                    "all parts of a dataset need the same spaces, and arrays of the same width and of the same types"
+                )
             self.num_episodes += len(part)
             self.num_transitions += part.num_transitions
             self.visits = part.visits() if self.last is None else self.visits + part.visits()
@@ -156,23 +162,23 @@ class Contents:
 
     @property
     def can_be_tried(self) -> bool:
-        """Whether it is known where a policy that was learnt from the data could try to reach goals."""
+        """Whether the world is stored, so that a policy learnt from the data can be tested in it."""
         world = self.source.world
         return world is not None and (world.table is not None or bool(world.starts))
 
     @property
     def entropy(self) -> float | None:
-        """Of all that was observed, in nats; of vectors, that of the cells of a grid, if there is one."""
+        """The entropy of the observations in nats; of vectors, the entropy over grid cells, or None without a grid."""
         return float(entropy(self.visits)) if self.visits.size else None
 
 
 def _kind(part: Dataset) -> tuple[object, ...]:
-    types = tuple(getattr(part, name).dtype for name in _COLUMNS)
+    types = tuple(getattr(part, name).dtype for name in COLUMNS)
     return part.observations.shape[1:], part.actions.shape[1:], types, part.source.observations, part.source.actions
 
 
 def joined(parts: Iterable[Dataset]) -> Dataset:
-    """One dataset of many, whose episodes may be limited differently."""
+    """One dataset made of many, whose arrays may have different widths."""
     parts = list(parts)
     num_actions = max((part.actions.shape[1] for part in parts), default=0)
     if num_actions == 0:
@@ -182,53 +188,56 @@ def joined(parts: Iterable[Dataset]) -> Dataset:
         arrays = [getattr(part, name) for part in parts]
         if arrays[0].ndim > 1:
             width = num_actions + (name == "observations")
-            arrays = [_padded(array, width - array.shape[1]) for array in arrays]
+            arrays = [padded(array, width - array.shape[1]) for array in arrays]
         return np.concatenate(arrays)
 
-    return Dataset(**{name: column(name) for name in _COLUMNS}, source=parts[0].source)
+    return Dataset(**{name: column(name) for name in COLUMNS}, source=parts[0].source)
 
 
 def checked(dataset: Dataset) -> Dataset:
-    """The dataset, if its numbers are what its source says: they may come from anyone."""
+    """The dataset, if its arrays fit its source; raises ValueError otherwise, as anyone may have written the file."""
     source = dataset.source
     for name, space in (("observations", source.observations), ("actions", source.actions)):
         column = getattr(dataset, name)
         if isinstance(space, Box):
             if column.ndim != 3 or column.shape[-1] != space.size or column.dtype.kind != "f":
-                raise ValueError(f"{name} are vectors of {space.size} numbers, not {column.shape} of {column.dtype}")
+                raise ValueError(
+                    f"{name} must be vectors of {space.size} numbers, not an array {column.shape} of {column.dtype}"
+                )
         elif column.ndim != 2 or column.dtype.kind not in "iu" or column.min(initial=0) < 0 or column.max(initial=0) >= space:
-            raise ValueError(f"{name} are whole numbers from 0 to {space - 1}, and these are not")
+            raise ValueError(f"{name} must be whole numbers from 0 to {space - 1}, and some are not")
     kinds = {"rewards": "f", "lengths": "iu", "terminated": "b", "truncated": "b", "agents": "iu"}
     for name, kind in kinds.items():
         column = getattr(dataset, name)
         if column.dtype.kind not in kind or column.ndim != (2 if name == "rewards" else 1):
-            raise ValueError(f"{name} cannot be {column.dtype} of the shape {column.shape}")
+            raise ValueError(f"{name} cannot be an array {column.shape} of {column.dtype}")
     if dataset.agents.min(initial=0) < 0:
-        raise ValueError("agents are numbered from 0 on")
+        raise ValueError("agents must be numbered from 0, and one is negative")
     world = source.world
     if world is not None and world.table is not None:
         if source.actions != world.num_actions:
-            raise ValueError(f"the dataset has {source.actions} actions, and its world {world.num_actions}")
+            raise ValueError(f"the dataset has {source.actions} actions, but its world has {world.num_actions}")
         if not isinstance(source.observations, int) or int(world.table.labels.max()) >= source.observations:
-            raise ValueError("the world of the dataset has more observations than the dataset")
+            raise ValueError("the dataset's world has more observations than the dataset allows")
     elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.observation_size):
-        raise ValueError("the world of the dataset has other observations than the dataset")
+        raise ValueError("the dataset's world has observations of another kind or size than the dataset")
     return dataset
 
 
-def _padded(array: np.ndarray, num_times: int) -> np.ndarray:
+def padded(array: np.ndarray, num_times: int) -> np.ndarray:
+    """An array [episode, time, ...] with zeros at the end of the time axis."""
     return np.pad(array, ((0, 0), (0, num_times), *((0, 0),) * (array.ndim - 2)))
 
 
 def in_pieces(parts: Iterable[Dataset], num_episodes: int) -> Iterator[Dataset]:
-    """The same episodes, at most so many at once."""
+    """The same episodes in parts of at most `num_episodes`."""
     for part in parts:
         for first in range(0, len(part), num_episodes):
             yield part.rows(first, first + num_episodes)
 
 
 def cut(dataset: Dataset, arrives: Bool[np.ndarray, "episode time"]) -> Dataset:
-    """The same episodes, ended by the world at the first step that `arrives`."""
+    """The same episodes, terminated at the first step that `arrives`."""
     arrives = arrives & dataset.is_step
     has_arrived = arrives.any(axis=1)
     if not has_arrived.any():
@@ -254,14 +263,14 @@ def vector_episodes(
     terminated: Bool[np.ndarray, " episode"],
     rewards: Float[np.ndarray, "episode time"] | None = None,
 ) -> Dataset:
-    """Episodes whose observations are vectors, played wherever, with whatever lies beyond their ends.
+    """A dataset of episodes whose observations are vectors; entries after the end of an episode may be anything.
 
     Args:
-        actions: as the world was told them.
-        terminated: those that the world has ended; all others were cut off.
-        rewards: by default nothing is paid.
+        actions: the actions that the world has executed.
+        terminated: whether the world has ended the episode; all other episodes count as truncated.
+        rewards: by default 0.
     """
-    played = Dataset(
+    dataset = Dataset(
         observations=observations,
         actions=actions,
         rewards=np.zeros(actions.shape[:2], np.float32) if rewards is None else rewards,
@@ -271,30 +280,30 @@ def vector_episodes(
         agents=agents,
         source=source,
     )
-    return _blank_after_ends(played)
+    return _blank_after_ends(dataset)
 
 
 def _blank_after_ends(dataset: Dataset) -> Dataset:
-    def kept(column: np.ndarray, is_kept: Bool[np.ndarray, "episode time"]) -> np.ndarray:
-        return np.where(is_kept.reshape(*is_kept.shape, *[1] * (column.ndim - 2)), column, column.dtype.type(0))
+    def blank(column: np.ndarray, is_valid: Bool[np.ndarray, "episode time"]) -> np.ndarray:
+        return np.where(is_valid.reshape(*is_valid.shape, *[1] * (column.ndim - 2)), column, column.dtype.type(0))
 
     return dataclasses.replace(
         dataset,
-        observations=kept(dataset.observations, dataset.is_observed),
-        actions=kept(dataset.actions, dataset.is_step),
-        rewards=kept(dataset.rewards, dataset.is_step),
+        observations=blank(dataset.observations, dataset.is_observed),
+        actions=blank(dataset.actions, dataset.is_step),
+        rewards=blank(dataset.rewards, dataset.is_step),
     )
 
 
 def states_of(dataset: Dataset) -> tuple[TabularMDP, Steps]:
-    """The world of a dataset, and its steps with the world's states in place of the observations."""
-    world = dataset.source.world
-    if world is None or world.table is None:
-        raise ValueError("the world that the dataset is from is not known: neither a table of it nor its environment is stored")
+    """The tabular world of a dataset, and the dataset's steps with states in place of observations."""
+    world = None if dataset.source.world is None else dataset.source.world.table
+    if world is None:
+        raise ValueError("the dataset's world is not known: the dataset stores neither a transition table nor an environment")
     index = np.full(dataset.source.num_observations, -1, np.int32)
     index[np.asarray(world.labels)] = np.arange(world.num_states)
     steps = dataset.steps()
     states, next_states = index[steps.observations], index[steps.next_observations]
     if min(states.min(initial=0), next_states.min(initial=0)) < 0:
-        raise ValueError("the dataset has observations that cannot be made in its world")
+        raise ValueError("the dataset has observations that no state of its world has")
     return world, steps._replace(observations=states, next_observations=next_states)

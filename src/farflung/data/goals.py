@@ -1,4 +1,4 @@
-"""Episodes for another task: a goal to arrive at, or any reward for steps."""
+"""Relabelling: the same episodes for another task, which is a goal or a reward function."""
 
 import dataclasses
 import json
@@ -11,14 +11,16 @@ from numpy.typing import ArrayLike
 
 from farflung.config.checks import check_positive
 from farflung.data.episodes import Dataset, Source, cut
+from farflung.data.sources import point_maze_of
 from farflung.worlds.as_gymnasium.point import place_in
 from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Projection
 
 Reward = Callable[[np.ndarray, np.ndarray, np.ndarray], ArrayLike]
-"""What steps pay: a function of the observations, the actions and the next observations of many steps at once."""
+"""A function from the observations, actions and next observations of many steps to the reward of each step."""
 
 Place = Sequence[int] | Sequence[float]
+"""A goal as a user gives it."""
 
 
 def relabel(
@@ -31,15 +33,16 @@ def relabel(
     """The same episodes for another task.
 
     Args:
-        goal: an observation, or where these are vectors a point of the projection's features; to arrive there pays 1 and ends
-            the episode, everything else pays 0.
-        radius: how near a vector must come, in units of the projection's scale; in a point maze by default a step's size.
-        reward: what steps pay; the episodes stay as they are.
+        goal: an observation, or, if observations are vectors, a point of the projection's features; reaching the goal pays 1
+            and ends the episode, every other step pays 0.
+        radius: distance within which a vector has reached the goal, in units of the projection's scale; in a point maze by
+            default the size of a step.
+        reward: a function that gives the reward of each step; the episodes keep their lengths.
     """
     if (goal is None) == (reward is None):
-        raise ValueError("relabel takes either a goal or a reward")
+        raise ValueError("relabel takes either a goal or a reward, not both or none")
     if reward is not None:
-        return _paid(dataset, reward)
+        return _with_rewards(dataset, reward)
     assert goal is not None
     if dataset.has_vectors:
         place, radius = _place(dataset.source, goal, radius)
@@ -48,39 +51,40 @@ def relabel(
         source = _with_place(dataset.source, place.tolist(), radius)
     else:
         if radius is not None:
-            raise ValueError("a radius is for observations that are vectors: others are the goal or not")
+            raise ValueError("a radius needs observations that are vectors, and these are numbers: leave it out")
         number = _checked_number(dataset.source, goal)
         arrives = dataset.observations[:, 1:] == number
         source = dataclasses.replace(dataset.source, metadata={**dataset.source.metadata, "goal": number})
-    paid = (arrives & dataset.is_step).astype(np.float32)
-    return cut(dataclasses.replace(dataset, rewards=paid, source=source), arrives)
+    rewards = (arrives & dataset.is_step).astype(np.float32)
+    return cut(dataclasses.replace(dataset, rewards=rewards, source=source), arrives)
 
 
 def observation_at(source: Source, goal: Place) -> int:
-    """The observation that a user means by its number, or by a row and a column of the map."""
+    """The observation that a user gives as its number, or as a row and a column of the map."""
     if len(goal) == 1:
         return _checked_number(source, goal[0])
     if len(goal) != 2:
         raise ValueError(f"a goal is a row and a column, or one observation, not {len(goal)} numbers")
-    if source.world is None or source.world.table is None or source.world.positions is None:
-        raise ValueError("this world is no map: give the goal as one observation instead of a row and a column")
-    (found,) = np.nonzero((np.asarray(source.world.positions) == np.asarray(goal)).all(axis=1))
+    world = None if source.world is None else source.world.table
+    if world is None or world.positions is None:
+        raise ValueError("this world has no map: give the goal as one observation instead of a row and a column")
+    (found,) = np.nonzero((np.asarray(world.positions) == np.asarray(goal)).all(axis=1))
     if not len(found):
         raise ValueError(f"the goal ({goal[0]:g}, {goal[1]:g}) is no cell that can be reached from the start")
-    return int(source.world.labels[int(found[0])])
+    return int(world.labels[int(found[0])])
 
 
 def distances(
     projection: Projection, observations: Float[np.ndarray, "*axes observation"], place: Float[np.ndarray, " feature"]
 ) -> Float[np.ndarray, "*axes"]:
-    """How far vectors are from a place, each feature in units of its scale, angles as points on a circle."""
+    """The distance of vectors from a place; each feature is in units of its scale, and angles are points on a circle."""
     apart = np.array(projection.project(jnp.asarray(observations))) - place
     angles = list(projection.angles)
     apart[..., angles] = 2 * np.sin(apart[..., angles] / 2)
     return np.linalg.norm(apart / np.asarray(projection.scale, np.float32), axis=-1)
 
 
-def _paid(dataset: Dataset, reward: Reward) -> Dataset:
+def _with_rewards(dataset: Dataset, reward: Reward) -> Dataset:
     steps = dataset.steps()
     found = np.asarray(reward(steps.observations, steps.actions, steps.next_observations), np.float64)
     if found.shape != steps.rewards.shape:
@@ -97,30 +101,28 @@ def _checked_number(source: Source, goal: int | float | Place) -> int:
 
 
 def _place(source: Source, goal: int | float | Place, radius: float | None) -> tuple[Float[np.ndarray, " feature"], float]:
-    """Where a goal is and how near one must come, if there is such a place."""
+    """The goal's point and radius, checked."""
     if source.projection is None:
-        raise ValueError("nothing says which features of these observations a goal is given in: relabel with a reward")
+        raise ValueError("the dataset has no projection, so a goal has no features: relabel with a reward function instead")
     names, low, high = source.projection.names, source.projection.low, source.projection.high
-    if source.world is not None and source.world.starts:
-        place = place_in(source.world, goal if isinstance(goal, Sequence) else (goal,))
-        radius = source.world.step_size if radius is None else radius
+    if maze := point_maze_of(source.world):
+        place = place_in(maze, goal if isinstance(goal, Sequence) else (goal,))
+        radius = maze.step_size if radius is None else radius
     else:
         place = np.atleast_1d(np.asarray(goal, np.float32))
         if place.shape != (len(names),) or not ((low <= place) & (place <= high)).all():
             raise ValueError(f"a goal is {' and '.join(names)} in {low} to {high}, not {goal}")
     if radius is None:
-        raise ValueError("how near is it to have arrived? Give a radius for the goal, in units of the projection's scale")
+        raise ValueError("a goal needs a radius within which it is reached: give one, in units of the projection's scale")
     check_positive("the goal's radius", radius)
     return place, float(radius)
 
 
 def _with_place(source: Source, place: list[float], radius: float) -> Source:
-    """The source with a goal, and with an environment that pays for it where we have one."""
-    environment = None if source.environment is None else json.loads(source.environment)
-    if environment is not None and environment["id"] == POINT_MAZE:
-        environment["kwargs"].update(goal=place, goal_radius=radius)
-    return dataclasses.replace(
-        source,
-        environment=None if environment is None else json.dumps(environment),
-        metadata={**source.metadata, "goal": place, "goal_radius": radius},
-    )
+    """The source with a goal in its metadata, and in its environment if that is a point maze."""
+    environment = source.environment
+    if environment is not None and (made := json.loads(environment))["id"] == POINT_MAZE:
+        made["kwargs"].update(goal=place, goal_radius=radius)
+        environment = json.dumps(made)
+    metadata = {**source.metadata, "goal": place, "goal_radius": radius}
+    return dataclasses.replace(source, environment=environment, metadata=metadata)

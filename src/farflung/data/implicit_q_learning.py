@@ -1,4 +1,4 @@
-"""Offline RL where states are vectors: implicit Q-learning towards goals, and how often it gets there."""
+"""Implicit Q-learning from a dataset of a point maze: a policy for a goal, and how often it reaches the goal."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _FINER = 5
 
 
 class Experience(NamedTuple):
-    """A dataset of single steps."""
+    """Single steps of a dataset."""
 
     observations: Float[Array, "step feature"]
     actions: Float[Array, "step action"]
@@ -31,27 +31,27 @@ class Experience(NamedTuple):
 
 
 class ImplicitQLearning(NamedTuple):
-    """How policies are learnt from a dataset and tried out."""
+    """Settings of learning from a dataset and of testing."""
 
     radius: float
-    """How near to its goal a point has arrived."""
+    """Distance within which the goal is reached."""
     batch_size: int = 64
     learning_rate: float = 0.003
     discount: float = 0.99
     expectile: float = 0.9
-    """Above one half: so much the value of a state is that of the better actions in the data."""
+    """Above 0.5, the value of a state leans towards the better actions in the data."""
     sharpness: float = 50.0
-    """An action that is better than the state by one over that is imitated e times as much as an average one."""
+    """The inverse temperature: the weight of an action in imitation is exp(sharpness x advantage)."""
     num_episodes: int = 10
     max_steps: int = 200
 
 
 class Networks(eqx.Module):
-    """What is learnt for one goal, each from a state that `_seen` has widened."""
+    """The networks for one goal; their input is a state with the features of `_seen`."""
 
     value: eqx.nn.MLP
     critics: eqx.nn.MLP
-    """Two, with a leading axis."""
+    """Two critics, stacked along a leading axis."""
     policy: eqx.nn.MLP
 
 
@@ -64,12 +64,12 @@ def reach_goals(
     num_batches: Int[ArrayLike, ""],
     settings: ImplicitQLearning,
 ) -> Float[Array, " goal"]:
-    """How often a policy that was learnt from the data leads to each goal: all goals side by side."""
+    """How often a policy learnt from the data reaches each goal; all goals are learnt side by side."""
 
     def reach(key: PRNGKeyArray, goal: Float[Array, "2"]) -> Float[Array, ""]:
-        learn_key, try_key = jr.split(key)
+        learn_key, test_key = jr.split(key)
         networks = learn(learn_key, world, data, goal, num_batches, settings)
-        return success_rate(try_key, world, networks, goal, settings)
+        return success_rate(test_key, world, networks, goal, settings)
 
     return jax.vmap(reach)(jr.split(key, len(goals)), goals)
 
@@ -82,13 +82,12 @@ def learn(
     num_batches: Int[ArrayLike, ""],
     settings: ImplicitQLearning,
 ) -> Networks:
-    r"""Implicit Q-learning (Kostrikov, Nair and Levine, 2022) on the data relabelled: to arrive pays 1 and ends the episode.
+    r"""Implicit Q-learning (Kostrikov, Nair and Levine, 2022) on relabelled data: reaching the goal pays 1 and ends an episode.
 
     $V(s)$ is an expectile of $Q(s, a)$ over the actions in the data, $Q(s, a)$ is 1 on arrival and else $\gamma V(s')$, and the
-    policy imitates the actions of the data, each with the weight $e^{\beta (Q - V)}$. So no value is ever asked for an action
-    that nobody took, and that is what makes it fit for the few episodes that a team collects: methods that maximise a critic
-    over all actions, like TD3+BC, are led astray where the critic has seen nothing, and behind a wall that is almost
-    everywhere.
+    policy imitates the actions of the data, each with the weight $e^{\beta (Q - V)}$. No value of an action outside the data is
+    ever used, so the method suits the few episodes that a team collects: methods that maximise a critic over all actions, such
+    as TD3+BC, fail where the critic has no data, and behind a wall that is almost everywhere.
     """
     init_key, draw_key = jr.split(key)
     networks, static = eqx.partition(_networks(init_key, world), eqx.is_array)
@@ -117,23 +116,23 @@ def learn(
 def success_rate(
     key: PRNGKeyArray, world: PointMaze, networks: Networks, goal: Float[Array, "2"], settings: ImplicitQLearning
 ) -> Float[Array, ""]:
-    """The share of episodes in which a policy, acting without noise, comes to its goal."""
+    """The share of episodes in which the policy, acting without noise, reaches its goal."""
 
     def episode(noise: Float[Array, " uniform"]) -> Bool[Array, ""]:
         def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-            state, is_there = carry
+            state, is_reached = carry
             state = world.step_from(jnp.zeros(0), state, jnp.tanh(networks.policy(_seen(world, state))))
-            return (state, is_there | _arrives(state, goal, settings)), None
+            return (state, is_reached | _arrives(state, goal, settings)), None
 
         first = world.reset_from(noise)
-        (_, is_there), _ = jax.lax.scan(step, (first, _arrives(first, goal, settings)), None, settings.max_steps)
-        return is_there
+        (_, is_reached), _ = jax.lax.scan(step, (first, _arrives(first, goal, settings)), None, settings.max_steps)
+        return is_reached
 
     return jnp.mean(jax.vmap(episode)(uniforms(key, (settings.num_episodes, world.num_reset_uniforms))))
 
 
 def spread_goals(world: PointMaze, num_goals: int) -> tuple[Float[np.ndarray, "goal 2"], float]:
-    """About so many goals, the middles of equal cells that can be reached and are no start, and half the size of a cell."""
+    """About `num_goals` goals, the centres of equal cells that can be reached and hold no start, and half a cell's size."""
     size = np.array(world.high) - world.low
     columns, rows = np.maximum(np.round(size / np.sqrt(world.free_area / num_goals)), 1).astype(int).tolist()
     cell = size / (columns, rows)
@@ -156,7 +155,7 @@ def _loss(
     goal: Float[Array, "2"],
     settings: ImplicitQLearning,
 ) -> Float[Array, ""]:
-    """Of all three at once: none of them has a gradient in another's part."""
+    """The sum of the losses of value, critics and policy; none of them has a gradient in another's networks."""
     states, next_states = _seen(world, batch.observations), _seen(world, batch.next_observations)
     with_actions = jnp.concatenate([states, batch.actions], axis=-1)
 
@@ -179,9 +178,9 @@ def _arrives(states: Float[Array, "*batch 2"], goal: Float[Array, "2"], settings
 
 
 def _seen(world: PointMaze, states: Float[Array, "*batch 2"]) -> Float[Array, "*batch input"]:
-    """A state within -1 and 1, with waves of several lengths: values jump at a wall, where a plain network is smooth.
+    """A state scaled to -1 to 1, with its Fourier features: values jump at a wall, where a plain network is smooth.
 
-    See Tancik et al. (2020), Fourier features let networks learn high frequency functions in low dimensional domains.
+    See Tancik et al. (2020), "Fourier features let networks learn high frequency functions in low dimensional domains".
     """
     center, scale = (
         jnp.broadcast_to(jnp.asarray(each), states.shape) for each in (world.observation_center, world.observation_scale)

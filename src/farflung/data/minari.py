@@ -1,4 +1,4 @@
-"""Minari datasets: written as the episodes come, and read back as arrays."""
+"""Minari datasets: written part by part, and read as arrays without running any program that a file names."""
 
 import contextlib
 import itertools
@@ -17,19 +17,42 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import check_dataset_id
 from farflung.config.checks import optional_package
-from farflung.config.reading import check_unpacked, one_line_errors
+from farflung.config.reading import MOST_VALUES, check_unpacked, file_size, member, one_line_errors, parse_object, read_object
+from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
 from farflung.data.episodes import Contents, Dataset, Source, checked, joined
-from farflung.data.minari_reading import Episode, check_metadata, episodes_of, folder_size, registered
 from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.runs import interrupts
 from farflung.runs.files import sync
+from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Box
-from farflung.worlds.vectors import VectorWorld
 
-_EXTRA = "'farflung[data]'"
-_KEY = "farflung"
 _ROOT, _NAMESPACE = "MINARI_DATASETS_PATH", "namespace_metadata.json"
+_METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
+_DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+_COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+
+_Episode = tuple[dict[str, np.ndarray], int]
+"""The columns of one episode, and its agent."""
+
+
+def minari_path(dataset_id: str) -> Path:
+    """The folder of a Minari dataset: below `MINARI_DATASETS_PATH` if that is set, else in the user's home."""
+    check_dataset_id(dataset_id)
+    storage = optional_package("minari.storage", EXTRA)
+    try:
+        return Path(storage.get_dataset_path(dataset_id))
+    except OSError as error:
+        raise ValueError(f"Minari cannot store datasets in {error.filename}: {error.strerror}") from None
+
+
+def check_is_new(dataset_id: str, force: bool) -> None:
+    """Raises ValueError if a dataset with this id may not be written; call it before collecting the dataset."""
+    path = minari_path(dataset_id)
+    if path.exists() and not force:
+        raise ValueError(f"there is a Minari dataset {dataset_id} already: choose another id, or replace it with --force")
+    if path.exists() and not (path / "data").is_dir():
+        raise ValueError(f"{path} is no Minari dataset, so it is not replaced: choose another id")
 
 
 def to_minari(
@@ -40,14 +63,14 @@ def to_minari(
     force: bool = False,
     staging: Path | None = None,
 ) -> Contents:
-    """Writes a dataset, or the parts of one as they come, so that `minari.load_dataset(dataset_id)` finds it.
+    """Writes a dataset, or its parts one by one, for `minari.load_dataset(dataset_id)`.
 
     Args:
         data_format: `hdf5`, the fastest to write, `arrow`, a tenth of the size, or `parquet`.
-        force: replace a dataset that is already there.
-        staging: a folder on the same disk to write in until the dataset is complete; by default a new one among the datasets.
+        force: replace an existing dataset.
+        staging: a folder on the same disk for the incomplete dataset; by default a new folder among Minari's datasets.
     """
-    with _appearing(dataset_id, force, staging):
+    with _complete_dataset(dataset_id, force, staging):
         contents = Contents()
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
@@ -58,69 +81,27 @@ def to_minari(
             )
         metadata = json.loads(to_json(contents))
         del storage.get_size
-        storage.update_metadata({_KEY: metadata, "dataset_size": storage.get_size()})
+        storage.update_metadata({KEY: metadata, "dataset_size": storage.get_size()})
     return contents
 
 
-def from_minari(dataset: Any) -> Dataset:
-    """The episodes of a Minari dataset, or of its id, whoever made it, if observations and actions are discrete or vectors."""
-    minari = optional_package("minari", _EXTRA)
-    name = dataset if isinstance(dataset, str) else dataset.id
-    if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
-        raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")
-    with one_line_errors(f"the Minari dataset {name} cannot be read"):
-        if isinstance(dataset, str):
-            check_metadata(minari_path(name) / "data")
-            dataset = minari.load_dataset(name)
-        return checked(_read_all(dataset))
-
-
-def _read_all(dataset: Any) -> Dataset:
-    source, size = _source(dataset), folder_size(Path(dataset.storage.data_path))
-    episodes, parts, longest = episodes_of(dataset), [], 0
-    while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
-        longest = max(longest, *(episode.num_bytes for episode in some))
-        check_unpacked(longest * dataset.total_episodes, size)  # as arrays [episode, time]
-        parts.append(_read(some, source, dataset))
-    return joined(parts)
-
-
-def minari_path(dataset_id: str) -> Path:
-    """Where Minari keeps a dataset: below `MINARI_DATASETS_PATH` if that is set, else in the user's home."""
-    check_dataset_id(dataset_id)
-    storage = optional_package("minari.storage", _EXTRA)
-    try:
-        return Path(storage.get_dataset_path(dataset_id))
-    except OSError as error:
-        raise ValueError(f"Minari cannot keep datasets in {error.filename}: {error.strerror}") from None
-
-
-def check_is_new(dataset_id: str, force: bool) -> None:
-    """Raises ValueError if there is such a dataset already and it may not be replaced: better before the work than after."""
-    path = minari_path(dataset_id)
-    if path.exists() and not force:
-        raise ValueError(f"there is a Minari dataset {dataset_id} already: choose another id, or replace it with --force")
-    if path.exists() and not (path / "data").is_dir():
-        raise ValueError(f"{path} is no Minari dataset, so it is not replaced: choose another id")
-
-
 @contextlib.contextmanager
-def _appearing(dataset_id: str, force: bool, staging: Path | None) -> Iterator[None]:
-    """Has Minari write a dataset elsewhere, so that it appears, or takes the place of the old one, only when it is complete."""
+def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Iterator[None]:
+    """Makes Minari write to a temporary folder, which takes the dataset's place when the dataset is complete."""
     check_is_new(dataset_id, force)
-    path = minari_path(dataset_id)
+    path, root = minari_path(dataset_id), minari_path("any-v0").parent
     try:
-        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or minari_path("any-v0").parent) as folder:
-            with _datasets_in(folder):
+        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or root) as folder:
+            with _minari_root(folder):
                 yield
                 new = minari_path(dataset_id)
             for file in new.rglob("*"):
                 sync(file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            for described in Path(folder).rglob(_NAMESPACE):
-                place = minari_path("any-v0").parent / described.relative_to(folder)
+            for namespace in Path(folder).rglob(_NAMESPACE):
+                place = root / namespace.relative_to(folder)
                 if not place.exists():
-                    described.replace(place)
+                    namespace.replace(place)
             with interrupts.uninterrupted():
                 if path.exists():
                     path.rename(Path(folder, "old"))
@@ -130,7 +111,7 @@ def _appearing(dataset_id: str, force: bool, staging: Path | None) -> Iterator[N
 
 
 @contextlib.contextmanager
-def _datasets_in(folder: str) -> Iterator[None]:
+def _minari_root(folder: str) -> Iterator[None]:
     before = os.environ.get(_ROOT)
     os.environ[_ROOT] = folder
     try:
@@ -142,10 +123,11 @@ def _datasets_in(folder: str) -> Iterator[None]:
 
 
 def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:
-    minari = optional_package("minari", _EXTRA)
+    """The storage of a new, empty Minari dataset with the spaces of the first part."""
+    minari = optional_package("minari", EXTRA)
     source = first.source
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no author and no link
+        warnings.simplefilter("ignore")  # Minari warns of a missing author and link
         try:
             dataset = minari.create_dataset_from_buffers(
                 dataset_id,
@@ -159,15 +141,18 @@ def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:
                 data_format=data_format,
             )
         except ImportError as error:
-            raise ValueError(f"{str(error).splitlines()[0]}: pip install {_EXTRA}") from None
+            raise ValueError(f"{str(error).splitlines()[0]}: pip install {EXTRA}") from None
     # Arrow's storage adds up the sizes of all files after each episode, which takes hours for ten thousand of them.
     dataset.storage.get_size = lambda: 0.0
     return dataset.storage
 
 
 def _buffers(dataset: Dataset) -> Iterator[Any]:
-    make = optional_package("minari.data_collector", _EXTRA).EpisodeBuffer
-    observations, actions = _as_minari_has_them(dataset.observations), _as_minari_has_them(dataset.actions)
+    make = optional_package("minari.data_collector", EXTRA).EpisodeBuffer
+    observations, actions = (
+        column.astype(np.int64) if np.issubdtype(column.dtype, np.integer) else column
+        for column in (dataset.observations, dataset.actions)
+    )
     is_last = np.arange(dataset.actions.shape[1]) == dataset.lengths[:, None] - 1
     terminations, truncations = is_last & dataset.terminated[:, None], is_last & dataset.truncated[:, None]
     for episode, length in enumerate(dataset.lengths.tolist()):
@@ -177,12 +162,8 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
             rewards=dataset.rewards[episode, :length],
             terminations=terminations[episode, :length],
             truncations=truncations[episode, :length],
-            infos={},  # Minari cannot print an episode of an HDF5 file without
+            infos={},  # without infos, Minari cannot print an episode of an HDF5 file
         )
-
-
-def _as_minari_has_them(column: np.ndarray) -> np.ndarray:
-    return column.astype(np.int64) if np.issubdtype(column.dtype, np.integer) else column
 
 
 def _episode_metadata(dataset: Dataset) -> Iterator[dict[str, Any]]:
@@ -191,48 +172,156 @@ def _episode_metadata(dataset: Dataset) -> Iterator[dict[str, Any]]:
         yield {"agent": agent} if team is None else {"agent": agent, "policy": f"{team}/agent-{agent}"}
 
 
+def from_minari(dataset: Any) -> Dataset:
+    """Reads a Minari dataset by any author, given the dataset or its id; its spaces must be discrete or vectors."""
+    minari = optional_package("minari", EXTRA)
+    name = dataset if isinstance(dataset, str) else dataset.id
+    if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
+        raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")
+    with one_line_errors(f"the Minari dataset {name} cannot be read"):
+        if isinstance(dataset, str):
+            _check_metadata(minari_path(name) / "data")
+            dataset = minari.load_dataset(name)
+        return checked(_read_all(dataset))
+
+
+def _check_metadata(path: Path) -> None:
+    """Raises ValueError if Minari cannot open a dataset safely: Minari makes spaces of any size, and environments."""
+    metadata = read_object(member(path, _METADATA))
+    for name in ("observation_space", "action_space"):
+        if name not in metadata:  # Minari would make the environment to get its space, and that may run any program
+            raise ValueError(f"it does not say its {name}")
+        _check_space(parse_object(metadata[name]))
+    num_episodes = metadata["total_episodes"]
+    if num_episodes == 0:
+        raise ValueError("there are no episodes")
+    if not isinstance(num_episodes, int) or not 0 < num_episodes <= _folder_size(path):
+        raise ValueError(f"there are not as many as {num_episodes} episodes")
+
+
+def _check_space(space: dict[str, Any]) -> None:
+    kind, shape = space["type"], tuple(space.get("shape", ()))
+    if kind not in ("Discrete", "Box") or (kind == "Box" and len(shape) != 1):
+        described = f"{str(kind)[:40]}{shape or ''}"
+        raise ValueError(f"only numbers from 0 on and vectors can be read, of the spaces Discrete and Box, not {described}")
+    if kind == "Box" and not (np.shape(space["low"]) == np.shape(space["high"]) == shape):
+        raise ValueError(f"the bounds of a space have another shape than {shape}")
+    if kind == "Box" and space["dtype"] not in _DTYPES:
+        raise ValueError(f"a vector's type must be one of {', '.join(_DTYPES)}")
+    if kind == "Discrete" and not 0 < space["n"] + space["start"] <= MOST_VALUES:
+        raise ValueError(f"a discrete space must have 1 to {MOST_VALUES:,} values")
+
+
+def _folder_size(path: Path) -> int:
+    return sum(each.lstat().st_size for each in path.rglob("*"))
+
+
+def _read_all(dataset: Any) -> Dataset:
+    source, path = _source(dataset), Path(dataset.storage.data_path)
+    size, parts, longest = _folder_size(path), [], 0
+    read = _read_hdf5 if dataset.storage.FORMAT == "hdf5" else _read_arrow
+    episodes = read(path, dataset.storage.FORMAT, [int(index) for index in dataset.episode_indices])
+    while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
+        longest = max(longest, *(sum(column.nbytes for column in columns.values()) for columns, _ in some))
+        check_unpacked(longest * dataset.total_episodes, size)  # the size as arrays [episode, time]
+        parts.append(_read(some, source, dataset))
+    return joined(parts)
+
+
 def _source(dataset: Any) -> Source:
-    ours = dataset.storage.metadata.get(_KEY)
+    ours = dataset.storage.metadata.get(KEY)
     if ours is not None:
         return from_json(json.dumps(ours))
     observations, actions = read_space(dataset.observation_space), read_space(dataset.action_space)
     if dataset.env_spec is None:
         return Source(observations, actions)
     about = (dataset.env_spec.to_json(), {"dataset": dataset.id})
-    spec = registered(dataset.env_spec)
+    unknown = Source(observations, actions, None, *about)
+    spec = _installed(dataset.env_spec)
     if spec is None:
-        return Source(observations, actions, None, *about)
+        return unknown
     try:
-        environment = gymnasium.make(spec)
-        if isinstance(observations, Box):
-            world = getattr(environment.unwrapped, "world", None)
-            if not isinstance(world, VectorWorld):  # others call other things so
-                return Source(observations, actions, None, *about)
-            return Source(observations, actions, world, *about, world.projection)
-        return Source(observations, actions, observed_world(environment), *about)
-    except Exception:  # with the options of a file an environment may raise anything
-        return Source(observations, actions, None, *about)
+        environment: Any = gymnasium.make(spec)
+        if not isinstance(observations, Box):
+            return Source(observations, actions, observed_world(environment), *about)
+        if spec.id != POINT_MAZE:
+            return unknown
+        world = environment.unwrapped.world
+        return Source(observations, actions, world, *about, world.projection)
+    except Exception:  # with the options of a file, an environment may raise anything
+        return unknown
 
 
-def _read(episodes: list[Episode], source: Source, spaces: Any) -> Dataset:
-    lengths = np.array([len(episode.rewards) for episode in episodes], np.int32)
-    agents = np.array([episode.agent for episode in episodes], np.int32)
+def _installed(spec: EnvSpec) -> EnvSpec | None:
+    """The specification of an environment that is installed here; None for any other, which could be any program.
+
+    Only the options are taken from the file; the program is the one that Gymnasium has registered for the id.
+    """
+    known = gymnasium.registry.get(spec.id)
+    if known is None or spec.additional_wrappers:
+        return None
+    if spec.id.startswith("farflung/"):  # older datasets name modules that have moved
+        spec.entry_point, spec.vector_entry_point = known.entry_point, known.vector_entry_point
+    return spec if spec.entry_point == known.entry_point else None
+
+
+def _read(episodes: list[_Episode], source: Source, spaces: Any) -> Dataset:
+    """Episodes as arrays: numbers as int32, vectors and rewards as floats of at least 32 bits."""
+    lengths = np.array([len(columns["rewards"]) for columns, _ in episodes], np.int32)
+    agents = np.array([agent for _, agent in episodes], np.int32)
     shape = (len(episodes), int(lengths.max()))
     observations = _blank(spaces.observation_space, shape[0], shape[1] + 1)
     actions = _blank(spaces.action_space, *shape)
-    paid_in = np.result_type(np.float32, *{np.asarray(episode.rewards).dtype for episode in episodes})
-    rewards = np.zeros(shape, paid_in)
-    for row, (episode, length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
-        observations[row, : length + 1] = episode.observations
-        actions[row, :length] = episode.actions
-        rewards[row, :length] = episode.rewards
+    rewards = np.zeros(shape, np.result_type(np.float32, *{columns["rewards"].dtype for columns, _ in episodes}))
+    for row, ((columns, _), length) in enumerate(zip(episodes, lengths.tolist(), strict=True)):
+        observations[row, : length + 1] = columns["observations"]
+        actions[row, :length] = columns["actions"]
+        rewards[row, :length] = columns["rewards"]
     terminated, truncated = (
-        np.array([bool(getattr(episode, name)[-1]) for episode in episodes]) for name in ("terminations", "truncations")
+        np.array([bool(columns[name][-1]) for columns, _ in episodes]) for name in ("terminations", "truncations")
     )
     return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source)
 
 
 def _blank(space: gymnasium.Space[Any], *shape: int) -> np.ndarray:
-    """Numbers as int32, vectors as floats as precise as they are."""
     is_discrete = isinstance(space, gymnasium.spaces.Discrete)
     return np.zeros((*shape, *(space.shape or ())), np.int32 if is_discrete else np.result_type(space.dtype, np.float32))
+
+
+def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]:
+    h5py = optional_package("h5py", EXTRA)
+    size, unpacked = file_size(member(path, _HDF5)), 0
+
+    def own(group: Any, name: str, kind: type) -> Any:
+        # A link could lead anywhere, also to other files.
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
+            raise ValueError(f"{name} is no part of the file itself")
+        return group[name]
+
+    with h5py.File(path / _HDF5, "r") as file:
+        for index in indices:
+            group, columns = own(file, f"episode_{index}", h5py.Group), {}
+            for name in _COLUMNS:
+                column = own(group, name, h5py.Dataset)
+                if column.is_virtual or column.external or column.dtype.kind not in "biuf":
+                    raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
+                unpacked += column.nbytes
+                check_unpacked(unpacked, size)
+                columns[name] = np.asarray(column[()])
+            yield columns, int(group.attrs.get("agent", 0))
+
+
+def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterator[_Episode]:
+    """Reads Minari's Arrow and Parquet files, which have one row per observation; other columns are blank in the last row."""
+    datasets = optional_package("pyarrow.dataset", EXTRA)
+    for index in indices:
+        folder = member(path, str(index))
+        names = sorted(each.name for each in folder.iterdir() if not each.name.startswith((".", "_", _METADATA)))
+        files = [member(folder, name) for name in names]
+        size = sum(map(file_size, files))
+        found = datasets.dataset([str(each) for each in files], format=data_format)
+        row_size = sum(arrow_item_size(found.schema.field(name).type) for name in _COLUMNS)
+        check_unpacked(found.count_rows() * row_size, size)
+        table = found.to_table(columns=list(_COLUMNS))
+        columns = {name: arrow_column(table[name])[: table.num_rows - (name != "observations")] for name in _COLUMNS}
+        yield columns, int(read_object(member(folder, _METADATA)).get("agent", 0))

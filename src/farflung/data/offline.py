@@ -1,6 +1,6 @@
-"""Learn from a dataset to reach every state: the work behind `farflung offline`."""
+"""Offline learning: policies that are learnt from a dataset for many goals, and how often they reach them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,16 +9,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from farflung.config import OfflineLearning
-from farflung.data import Dataset, from_minari, load_dataset
-from farflung.data.collecting import play_compiled, random_team
-from farflung.data.episodes import joined, states_of
+from farflung.data.archives import load_dataset
+from farflung.data.episodes import Dataset, Steps, joined, states_of
 from farflung.data.implicit_q_learning import Experience, ImplicitQLearning, reach_goals, spread_goals
+from farflung.data.minari import from_minari
+from farflung.data.playing import play_compiled, random_team
 from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms, untrained_success
-from farflung.worlds.point_maze import PointMaze
+from farflung.data.sources import point_maze_of
 from farflung.worlds.tabular import TabularMDP
+from farflung.worlds.world import World
 
 _MOST_NUMBERS = 2**25
 _FILES = (".npz", ".parquet")
@@ -27,32 +29,32 @@ OnProgress = Callable[[int, int], None]
 
 
 class Reached(NamedTuple):
-    """How often what was learnt offline leads to each goal."""
+    """How often the policies that were learnt offline reach each goal."""
 
     config: OfflineLearning
-    world: TabularMDP | PointMaze
-    """Of a table, `labels` are the dataset's observations."""
+    world: World
+    """A point maze, or a tabular world whose `labels` are the dataset's observations."""
     num_transitions: int
     goals: Int[np.ndarray, " goal"] | Float[np.ndarray, "goal 2"]
-    """States of the world, or points in it."""
+    """States of a tabular world, or points of a maze."""
     success: Float[np.ndarray, "seed goal"]
     random_success: Float[np.ndarray, "seed goal"]
-    """With as many episodes of random actions for a dataset; not a number if nobody asked for that."""
+    """The same for a dataset of as many episodes of random actions; NaN if that was not asked for."""
     untrained: float
-    """The mean over all goals without any data."""
+    """The mean success rate over all goals without any data."""
     radius: float | None = None
-    """In a maze: how near to come to a goal."""
+    """In a maze: the distance within which a goal is reached."""
 
 
 def learn_offline(
     dataset: Dataset | str | Path, *, on_progress: OnProgress | None = None, against_random: bool = True, **settings: Any
 ) -> Reached:
-    """Learns from a dataset how to get to each state that no episode starts in, or to goals all over a maze, and tries it out.
+    """Learns from a dataset how to reach every state in which no episode starts, or goals all over a maze, and tests it.
 
     Args:
-        dataset: a dataset, Minari's id of one, or a `.npz` or `.parquet` file.
-        on_progress: called with how many goals are done, of how many.
-        against_random: learn from as many episodes of random actions also.
+        dataset: a dataset, the id of a Minari dataset, or an `.npz` or `.parquet` file.
+        on_progress: called with the number of finished goals and the number of all goals.
+        against_random: learn also from as many episodes of random actions.
         settings: the other fields of `farflung.OfflineLearning`, such as `batches` and `seeds`.
     """
     if isinstance(dataset, Dataset):
@@ -62,97 +64,85 @@ def learn_offline(
         is_file = config.dataset.endswith(_FILES) or Path(config.dataset).is_file()
         dataset = load_dataset(config.dataset) if is_file else from_minari(config.dataset)
     learn = _learn_places if dataset.has_vectors else _learn_states
-    settled = config.settled(has_vectors=dataset.has_vectors)
-    return learn(settled, dataset, against_random, on_progress or (lambda done, total: None))
+    config = config.settled(has_vectors=dataset.has_vectors)
+    return learn(config, dataset, against_random, on_progress or (lambda done, total: None))
 
 
 def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
-    """In a maze: one training for each seed and dataset, as many at once as there are devices."""
-    world = dataset.source.world
-    if not isinstance(world, PointMaze):
-        raise ValueError("where states are vectors, goals can be tried only in point mazes, and the dataset is from none")
+    """Implicit Q-learning in a maze: one training for each seed and dataset, as many at once as there are devices."""
+    world = point_maze_of(dataset.source.world)
+    if world is None:
+        raise ValueError(
+            "with vectors as states, goals can be tested only in point mazes, and this dataset is from another world"
+        )
     goals, radius = spread_goals(world, config.goals)
     if len(goals) == 0:
-        raise ValueError(f"{config.goals} goals are too few for any to lie apart from the start: ask for more")
+        raise ValueError(f"with {config.goals} goals, none lies apart from the start: ask for more goals")
     settings = ImplicitQLearning(
         radius if config.goal_radius is None else config.goal_radius,
         batch_size=config.batch_size,
         learning_rate=config.learning_rate,
         discount=config.discount,
-        num_episodes=config.attempts if world.num_reset_uniforms else 1,  # else all attempts are alike
+        num_episodes=config.attempts if world.num_reset_uniforms else 1,  # from a single start all attempts are alike
         max_steps=config.max_steps,
     )
-    datasets = [dataset, *_random_actions(world, config, dataset, against_random)]
+    datasets = [dataset, _random_actions(world, config, dataset)] if against_random else [dataset]
     experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in datasets]
-    tasks = [(jr.key(seed), world, experience) for experience in experiences for seed in config.seeds]
-    devices = jax.local_devices()
-    found: list[np.ndarray] = []
+    tasks = [(jr.key(seed), world, experience, jnp.asarray(goals)) for experience in experiences for seed in config.seeds]
+    devices, total = jax.local_devices(), len(tasks) * len(goals)
+    rates: list[np.ndarray] = []
     for first in range(0, len(tasks), len(devices)):
-        on_progress(first * len(goals), len(tasks) * len(goals))
+        on_progress(first * len(goals), total)
         running = [
-            reach_goals(*jax.device_put((*task, jnp.asarray(goals)), device), config.batches, settings)
+            reach_goals(*jax.device_put(task, device), config.batches, settings)
             for task, device in zip(tasks[first : first + len(devices)], devices, strict=False)
         ]
-        found.extend(map(np.asarray, running))
-    untrained = reach_goals(*jax.device_put((*tasks[0], jnp.asarray(goals)), devices[0]), 0, settings)
-    on_progress(len(tasks) * len(goals), len(tasks) * len(goals))
-    rates = np.full((2, len(config.seeds), len(goals)), np.nan, np.float32)
-    rates[: len(datasets)] = np.reshape(found, (len(datasets), *rates.shape[1:]))
-    by_chance = float(np.mean(untrained))
-    return Reached(config, world, dataset.num_transitions, goals, rates[0], rates[1], by_chance, settings.radius)
+        rates.extend(map(np.asarray, running))
+    untrained = float(np.mean(reach_goals(*jax.device_put(tasks[0], devices[0]), 0, settings)))
+    on_progress(total, total)
+    success, *random = np.reshape(rates, (len(datasets), len(config.seeds), len(goals)))
+    random_success = random[0] if random else np.full_like(success, np.nan)
+    return Reached(config, world, dataset.num_transitions, goals, success, random_success, untrained, settings.radius)
 
 
 def _learn_states(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
+    """Tabular Q-learning: one table for each goal, seed and dataset."""
     world, steps = states_of(dataset)
-    all_steps = [steps, *(states_of(data)[1] for data in _random_actions(world, config, dataset, against_random))]
-    goals = goals_of(world)
-    found = []
-    for number, each in enumerate(all_steps):
+    goals, rates = goals_of(world), []
+    datasets = [steps, states_of(_random_actions(world, config, dataset))[1]] if against_random else [steps]
+    for number, data in enumerate(datasets):
 
         def report(done: int, number: int = number) -> None:
-            on_progress(done + number * goals.size, len(all_steps) * goals.size)
+            on_progress(done + number * goals.size, len(datasets) * goals.size)
 
-        columns = (each.observations, each.actions, each.next_observations, len(each.actions))
-        found.append(
-            _success(config, world, Transitions(*(jnp.asarray(column, jnp.int32) for column in columns)), goals, report)
-        )
+        rates.append(_success(config, world, data, goals, report))
     untrained = float(untrained_success(jr.key(config.seeds[0]), world, goals))
-    random_success = found[1] if against_random else np.full_like(found[0], np.nan)
-    return Reached(config, world, len(steps.actions), np.asarray(goals), found[0], random_success, untrained)
+    random_success = rates[1] if against_random else np.full_like(rates[0], np.nan)
+    return Reached(config, world, len(steps.actions), np.asarray(goals), rates[0], random_success, untrained)
 
 
-def _random_actions(
-    world: TabularMDP | PointMaze, config: OfflineLearning, dataset: Dataset, against_random: bool
-) -> Iterator[Dataset]:
-    if against_random:
-        yield joined(play_compiled(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
+def _random_actions(world: World, config: OfflineLearning, dataset: Dataset) -> Dataset:
+    return joined(play_compiled(world, random_team(world), len(dataset), config.seeds[0], dataset.source))
 
 
 def _success(
-    config: OfflineLearning, world: TabularMDP, data: Transitions, goals: Int[Array, " goal"], report: Callable[[int], None]
+    config: OfflineLearning, world: TabularMDP, steps: Steps, goals: Int[Array, " goal"], report: Callable[[int], None]
 ) -> Float[np.ndarray, "seed goal"]:
-    """All goals, as many side by side as memory allows."""
+    """The success rates of all goals, in blocks as large as memory allows."""
     settings = QLearning(
         config.batches, config.batch_size, config.learning_rate, config.discount, config.attempts, config.max_steps
     )
+    columns = (steps.observations, steps.actions, steps.next_observations, len(steps.actions))
+    data = Transitions(*(jnp.asarray(column, jnp.int32)[None] for column in columns))  # one dataset
     fitting = _MOST_NUMBERS // (num_goal_uniforms(world, settings) * len(config.seeds))
     at_once = int(np.clip(fitting, 1, goals.size))
     padded = jnp.pad(goals, (0, -goals.size % at_once), mode="edge")
     seed_keys = jnp.stack([jr.key(seed) for seed in config.seeds])
-    found = []
+    rates = []
     for number, block in enumerate(padded.reshape(-1, at_once)):
         report(min(number * at_once, goals.size))
         keys = jax.vmap(partial(jr.fold_in, data=number))(seed_keys)
-        found.append(np.asarray(_reach(keys, world, data, block, settings)))
+        reach = jax.vmap(lambda key, block=block: goal_success(key[None], world, data, block, settings)[0])
+        rates.append(np.asarray(reach(keys)))
     report(goals.size)
-    return np.concatenate(found, axis=1)[:, : goals.size]
-
-
-@partial(jax.jit, static_argnames="settings")
-def _reach(
-    keys: Key[Array, " seed"], world: TabularMDP, data: Transitions, goals: Int[Array, " goal"], settings: QLearning
-) -> Float[Array, "seed goal"]:
-    def one_seed(key: Key[Array, ""]) -> Float[Array, " goal"]:
-        return goal_success(key[None], world, jax.tree.map(lambda leaf: leaf[None], data), goals, settings)[0]
-
-    return jax.vmap(one_seed)(keys)
+    return np.concatenate(rates, axis=1)[:, : goals.size]

@@ -1,4 +1,4 @@
-"""Offline RL on what a team has collected: tabular Q-learning towards goals, and how often it gets there."""
+"""Tabular Q-learning from a dataset: Q-values for a goal, and how often the greedy policy reaches it."""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from farflung.worlds.tabular import TabularMDP
 
 
 class Transitions(NamedTuple):
-    """A dataset of single steps; only the first `num` are real, so that datasets of several sizes fit one shape."""
+    """Single steps of a dataset; only the first `num` are valid, so that datasets of several sizes fit one shape."""
 
     states: Int[Array, " transition"]
     actions: Int[Array, " transition"]
@@ -24,7 +24,7 @@ class Transitions(NamedTuple):
 
 
 class QLearning(NamedTuple):
-    """How Q-values are learnt from a dataset and tried out; the defaults are the paper's."""
+    """Settings of learning from a dataset and of testing; the defaults are the paper's."""
 
     num_batches: int = 100
     batch_size: int = 20
@@ -44,31 +44,6 @@ def transitions(trajectories: Trajectories) -> Transitions:
     return Transitions(before, actions.reshape(-1), after, jnp.int32(before.size))
 
 
-def q_values(
-    key: PRNGKeyArray, world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
-) -> Float[Array, "state action"]:
-    """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
-
-    The data is relabelled: arriving at the goal pays 1 and ends the episode, everything else pays 0.
-    """
-    return _learn(uniforms(key, (settings.num_batches * settings.batch_size,)), world, data, goal, settings)
-
-
-def success_rate(
-    key: PRNGKeyArray,
-    world: TabularMDP,
-    values: Float[Array, "state action"],
-    goal: Int[Array, ""],
-    settings: QLearning = PAPER,
-) -> Float[Array, ""]:
-    """The share of episodes in which the greedy policy reaches the goal.
-
-    Each episode breaks ties in an order of its own, the same throughout, so that neither a favourite action nor a random walk
-    reaches goals that were not learnt.
-    """
-    return _try(uniforms(key, (settings.num_episodes, _episode_uniforms(world, settings))), world, values, goal, settings)
-
-
 @partial(jax.jit, static_argnames="settings")
 def goal_success(
     keys: Key[Array, " dataset"],
@@ -77,7 +52,7 @@ def goal_success(
     goals: Int[Array, " goal"],
     settings: QLearning = PAPER,
 ) -> Float[Array, "dataset goal"]:
-    """How often Q-learning on each dataset leads to each goal: all datasets and goals side by side.
+    """How often Q-learning on each dataset reaches each goal; all datasets and goals are learnt side by side.
 
     Args:
         keys: one per dataset.
@@ -86,8 +61,8 @@ def goal_success(
     num_draws = settings.num_batches * settings.batch_size
 
     def reach(noise: Float[Array, " uniform"], data: Transitions, goal: Int[Array, ""]) -> Float[Array, ""]:
-        values = _learn(noise[:num_draws], world, data, goal, settings)
-        return _try(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
+        values = q_values(noise[:num_draws], world, data, goal, settings)
+        return success_rate(noise[num_draws:].reshape(settings.num_episodes, -1), world, values, goal, settings)
 
     def reach_all(key: PRNGKeyArray, data: Transitions) -> Float[Array, " goal"]:
         noise = uniforms(key, (goals.size, num_goal_uniforms(world, settings)))
@@ -97,8 +72,8 @@ def goal_success(
 
 
 def num_goal_uniforms(world: TabularMDP, settings: QLearning) -> int:
-    """How much noise it takes to learn one goal and to try it out."""
-    return settings.num_batches * settings.batch_size + settings.num_episodes * _episode_uniforms(world, settings)
+    """The number of uniform numbers that learning and testing one goal takes."""
+    return settings.num_batches * settings.batch_size + settings.num_episodes * num_episode_uniforms(world, settings)
 
 
 def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
@@ -106,9 +81,16 @@ def goals_of(world: TabularMDP) -> Int[Array, " goal"]:
     return jnp.asarray(np.setdiff1d(np.arange(world.num_states), world.start_states), jnp.int32)
 
 
-def _learn(
-    noise: Float[Array, " draw"], world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning
+def q_values(
+    noise: Float[Array, " draw"], world: TabularMDP, data: Transitions, goal: Int[Array, ""], settings: QLearning = PAPER
 ) -> Float[Array, "state action"]:
+    """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
+
+    The data is relabelled: reaching the goal pays 1 and ends the episode, every other step pays 0.
+
+    Args:
+        noise: one uniform number for each transition to draw.
+    """
     num_actions = world.num_actions
 
     def learn(values: Float[Array, " entry"], index: Int[Array, ""]) -> tuple[Float[Array, " entry"], None]:
@@ -123,13 +105,21 @@ def _learn(
     return values.reshape(-1, num_actions)
 
 
-def _try(
+def success_rate(
     noise: Float[Array, "episode uniform"],
     world: TabularMDP,
     values: Float[Array, "state action"],
     goal: Int[Array, ""],
-    settings: QLearning,
+    settings: QLearning = PAPER,
 ) -> Float[Array, ""]:
+    """The share of episodes in which the greedy policy reaches the goal.
+
+    Each episode draws an order of the actions in each state once, and breaks ties by it, so that neither a favourite action
+    nor a random walk reaches goals that were not learnt.
+
+    Args:
+        noise: `numnum_episode_uniforms` uniform numbers for each episode.
+    """
     is_best = values >= jnp.max(values, axis=-1, keepdims=True)
 
     def episode(noise: Float[Array, " uniform"]) -> Array:
@@ -137,25 +127,26 @@ def _try(
         greedy = jnp.argmax(is_best * (1.0 + order.reshape(values.shape)), axis=-1).astype(jnp.int32)
 
         def step(carry: tuple[Array, Array], noise: Array) -> tuple[tuple[Array, Array], None]:
-            state, is_there = carry
+            state, is_reached = carry
             state = world.step_from(noise, state, greedy[state])
-            return (state, is_there | (state == goal)), None
+            return (state, is_reached | (state == goal)), None
 
         first = world.reset_from(reset_noise)
         by_step = step_noise.reshape(settings.max_steps, world.num_step_uniforms)
-        (_, is_there), _ = jax.lax.scan(step, (first, first == goal), by_step)
-        return is_there
+        (_, is_reached), _ = jax.lax.scan(step, (first, first == goal), by_step)
+        return is_reached
 
     return jnp.mean(jax.vmap(episode)(noise))
 
 
-def _episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
+def num_episode_uniforms(world: TabularMDP, settings: QLearning) -> int:
+    """The number of uniform numbers that one episode of `success_rate` takes."""
     return world.num_states * world.num_actions + world.num_reset_uniforms + settings.max_steps * world.num_step_uniforms
 
 
 @partial(jax.jit, compiler_options=SELDOM)
 def untrained_success(key: PRNGKeyArray, world: TabularMDP, goals: Int[Array, " goal"]) -> Float[Array, ""]:
-    """How often chance alone reaches a goal: the mean over all goals with Q-values that are all zero."""
-    nothing = jnp.zeros((world.num_states, world.num_actions))
-    settings = QLearning(num_episodes=100)
-    return jnp.mean(jax.vmap(lambda goal: success_rate(key, world, nothing, goal, settings))(goals))
+    """The success rate of chance: the mean over all goals if all Q-values are zero."""
+    values = jnp.zeros((world.num_states, world.num_actions))
+    noise = uniforms(key, (100, num_episode_uniforms(world, PAPER)))
+    return jnp.mean(jax.vmap(lambda goal: success_rate(noise, world, values, goal))(goals))

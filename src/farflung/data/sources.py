@@ -1,12 +1,13 @@
-"""What a dataset says about where it is from: the environment to recover, the world to plan in, the run that played."""
+"""Where a dataset comes from: the environment to recover, the world to plan in, and the run that played."""
 
 import base64
+import contextlib
 import copy
 import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import gymnasium
@@ -22,12 +23,13 @@ from farflung.runs.files import FORMAT_VERSION
 from farflung.runs.run import Run
 from farflung.runs.worlds import world_from_bytes, world_to_bytes
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
-from farflung.worlds.gymnasium_table import from_gymnasium
-from farflung.worlds.named_vectors import make_vector_world
+from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
+from farflung.worlds.hosted.tables import HostedTable
+from farflung.worlds.hosted.vectors import HostedVectors
+from farflung.worlds.kinds import read_world
 from farflung.worlds.point_maze import POINT_MAZE, PointMaze
 from farflung.worlds.projection import Box, Discrete, read_projection
 from farflung.worlds.tabular import TabularMDP
-from farflung.worlds.vectors import VectorWorld
 from farflung.worlds.world import World
 
 _CLASSICS = {
@@ -37,72 +39,112 @@ _CLASSICS = {
 }
 
 
+def point_maze_of(world: World | None) -> PointMaze | None:
+    """The world as a point maze, if it is one: only point mazes have rectangles in which episodes start."""
+    return cast(PointMaze, world) if world is not None and world.starts else None
+
+
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
-    """What is known of the world that a run was trained in."""
+    """The source of episodes in the compiled world of a run."""
     if run.world.projection is not None:
         return continuous_source(run.world, metadata)
     spec = environment_spec(run.config, run.table)
-    if spec is None:
-        return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
-    environment = gymnasium.make(spec)
-    num_observations, num_actions = spaces_of(environment.observation_space, environment.action_space)
-    return Source(num_observations, num_actions, observed_world(environment), spec_to_json(spec), metadata)
+    if spec is not None:
+        environment = gymnasium.make(spec)
+        if sizes := _num_values(environment):
+            return Source(*sizes, observed_world(environment), spec_to_json(spec), metadata)
+    return Source(run.table.num_states, run.table.num_actions, _numbered(run.table), None, metadata)
 
 
-def continuous_source(world: VectorWorld, metadata: Mapping[str, Any]) -> Source:
-    """What is known of a world whose states are vectors."""
-    stored = world if _is_made_by_its_recipe(world) else None
+def continuous_source(world: World, metadata: Mapping[str, Any]) -> Source:
+    """The source of episodes in a compiled world whose states are vectors."""
+    stored = world if _is_restored_from_arrays(world) else None
     spec = None if stored is None else continuous_spec(stored)
     if spec is None:
-        return vector_source(world, None, None, metadata, stored)
-    return vector_source(world, read_space(gymnasium.make(spec).observation_space), spec_to_json(spec), metadata, stored)
+        return _vector_source(world, None, None, metadata, stored)
+    return _vector_source(world, read_space(gymnasium.make(spec).observation_space), spec_to_json(spec), metadata, stored)
 
 
-def vector_source(
+def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> Source:
+    """The source of episodes of vectors in a host-stepped world; it names the environment if networks see its observations."""
+    assert world.make is not None
+    space = world.observation_space
+    if not (world.settings and world.observe is None and isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1):
+        return _vector_source(world, None, None, metadata)
+    with contextlib.closing(world.make()) as environment:
+        found = _vector_source(world, read_space(environment.observation_space), None, metadata)
+        if environment.spec is None or read_space(environment.action_space) != found.actions:
+            return found
+        return dataclasses.replace(found, environment=spec_to_json(environment.spec))
+
+
+def hosted_table_source(world: HostedTable, metadata: Mapping[str, Any]) -> tuple[Source, int]:
+    """The source of episodes of numbered states in a host-stepped world, and the observation of state 0.
+
+    If the environment's observations are not simply numbers, observations are farflung's own numbers of the states, and
+    `features` in the metadata says which state each of them is.
+    """
+    if world.make is not None and world.settings and world.observe is None and world.knows_all_states:
+        with contextlib.closing(world.make()) as environment:
+            if sizes := _num_values(environment):
+                specification = None if environment.spec is None else spec_to_json(environment.spec)
+                table = None
+                with contextlib.suppress(NoTableError):
+                    table = observed_world(environment)
+                return Source(*sizes, table, specification, metadata), int(getattr(environment.observation_space, "start", 0))
+    features = {"features": world.index.features.tolist()}
+    return Source(world.num_states, world.num_actions, None, None, {**metadata, **features}), 0
+
+
+def _vector_source(
     world: World,
     observations: int | Box | None,
     environment: str | None,
     metadata: Mapping[str, Any],
-    stored: VectorWorld | None = None,
+    stored: World | None = None,
 ) -> Source:
-    """What is known of a world whose states are vectors, with or without the environment that shows them.
+    """The source of episodes of vectors.
 
     Args:
-        observations: None where they have no bounds.
-        stored: the world itself, if it can be kept.
+        observations: None if observations have no bounds.
+        stored: the world itself, if a dataset can store it.
     """
     actions = world.actions.num if isinstance(world.actions, Discrete) else world.actions
-    anything = Box((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
-    return Source(anything if observations is None else observations, actions, stored, environment, metadata, world.projection)
+    unbounded = Box((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
+    return Source(unbounded if observations is None else observations, actions, stored, environment, metadata, world.projection)
 
 
-def continuous_spec(world: VectorWorld) -> EnvSpec | None:
-    """The Gymnasium environment that moves as a world does, though it may pay for it or end; None if there is none."""
-    name = json.loads(world.recipe).get("name")
-    if isinstance(world, PointMaze):
+def continuous_spec(world: World) -> EnvSpec | None:
+    """The Gymnasium environment with the same dynamics, though perhaps with rewards and early ends; None if there is none."""
+    if maze := point_maze_of(world):
         spec = copy.deepcopy(gymnasium.spec(POINT_MAZE))
-        spec.kwargs.update(world=world.recipe)
-    elif name in _CLASSICS:
-        spec = copy.deepcopy(gymnasium.spec(_CLASSICS[name]))
+        spec.kwargs.update(world=maze.recipe)
+    elif world.name in _CLASSICS:
+        spec = copy.deepcopy(gymnasium.spec(_CLASSICS[world.name]))
     else:
         return None
     spec.max_episode_steps = world.horizon
     return spec
 
 
-def _is_made_by_its_recipe(world: VectorWorld) -> bool:
+def _is_restored_from_arrays(world: World) -> bool:
     try:
-        return bool(eqx.tree_equal(make_vector_world(world.recipe), world))
+        return bool(eqx.tree_equal(read_world(world.to_arrays()), world))
     except ValueError:
         return False
 
 
-class NotDiscreteError(ValueError):
-    """Observations or actions are not simply numbers from 0 on."""
+def _num_values(environment: gymnasium.Env[Any, Any]) -> tuple[int, int] | None:
+    """The numbers of observations and actions of an environment; None if one of them is not a whole number from 0 on."""
+    observations, actions = environment.observation_space, environment.action_space
+    for space in (observations, actions):
+        if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
+            return None
+    return cast(int, read_space(observations)), cast(int, read_space(actions))
 
 
 def spec_to_json(spec: EnvSpec) -> str | None:
-    """How to make an environment, as text; None if only the program that registered it can."""
+    """The specification of an environment as text; None if only the program that registered the environment can make it."""
     if callable(spec.entry_point):
         module, name = spec.entry_point.__module__, getattr(spec.entry_point, "__qualname__", "<")
         if module == "__main__" or "<" in name:
@@ -112,18 +154,8 @@ def spec_to_json(spec: EnvSpec) -> str | None:
     return spec.to_json()
 
 
-def spaces_of(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> tuple[int, int]:
-    """How many observations and actions there are, if they can be host_statistics."""
-    sizes = []
-    for name, space in (("observations", observation_space), ("actions", action_space)):
-        if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
-            raise NotDiscreteError(f"only discrete observations and actions can be read; these {name} are {space}")
-        sizes.append(int(space.start + space.n))
-    return sizes[0], sizes[1]
-
-
 def read_space(space: gymnasium.Space[Any]) -> int | Box:
-    """How many observations or actions there are, or the bounds of vectors."""
+    """The number of observations or actions in a discrete space, or the bounds of vectors."""
     if isinstance(space, gymnasium.spaces.Discrete) and space.start >= 0:
         return int(space.start + space.n)
     if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
@@ -132,7 +164,7 @@ def read_space(space: gymnasium.Space[Any]) -> int | Box:
 
 
 def write_space(space: int | Box, dtype: np.dtype[Any]) -> gymnasium.Space[Any]:
-    """The space that `read_space` reads."""
+    """The Gymnasium space that `read_space` reads back."""
     if isinstance(space, int):
         return gymnasium.spaces.Discrete(space)
     low, high = (np.asarray(bound, dtype) for bound in (space.low, space.high))
@@ -140,14 +172,13 @@ def write_space(space: int | Box, dtype: np.dtype[Any]) -> gymnasium.Space[Any]:
 
 
 def observed_world(environment: gymnasium.Env[Any, Any]) -> TabularMDP:
-    """The world of an environment with a transition table, whose `labels` are the environment's observations."""
+    """The world of an environment with a transition table; its `labels` are the environment's observations."""
     world = from_gymnasium(environment)
-    is_ours = isinstance(getattr(environment.unwrapped, "world", None), TabularMDP)
-    return _numbered(world) if is_ours else world
+    return world if world.shows_labels else _numbered(world)  # farflung's own environments show the numbers of states
 
 
 def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
-    """The Gymnasium environment that does what a world does, or None if there is none."""
+    """The Gymnasium environment with the same transitions as a tabular world; None if there is none."""
     if config.world in PAPER_WORLDS:
         family, variant = config.world.split("-")
         options = {"stochastic": variant == "stoc"} if config.slip is None else {"slip": config.slip}
@@ -165,7 +196,7 @@ def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
 
 
 def to_json(contents: Contents) -> str:
-    """What a dataset holds and where it is from, as text."""
+    """A dataset's size, entropy and source as text."""
     source = contents.source
     world = None if source.world is None else base64.b64encode(world_to_bytes(source.world)).decode("ascii")
     return json.dumps(
@@ -185,7 +216,7 @@ def to_json(contents: Contents) -> str:
 
 
 def from_json(text: str) -> Source:
-    """The source in what `to_json` has written."""
+    """The source that `to_json` has written; every value is checked, as anyone may have written the text."""
     values = parse_object(text)
     check_version(values.pop("format_version", None), FORMAT_VERSION, values.get("farflung"))
     world, projection, environment = values.pop("world"), values.pop("projection", None), values.pop("environment")
@@ -194,14 +225,7 @@ def from_json(text: str) -> Source:
         projection = read_projection(projection, observations.size if isinstance(observations, Box) else 0)
     if environment is not None:
         parse_object(environment)
-    return Source(
-        observations,
-        actions,
-        None if world is None else _not_hosted(world_from_bytes(base64.b64decode(world, validate=True))),
-        environment,
-        values,
-        projection,
-    )
+    return Source(observations, actions, None if world is None else _read_world(world), environment, values, projection)
 
 
 def _space_to_json(space: int | Box) -> int | dict[str, list[float | None]]:
@@ -217,13 +241,14 @@ def _space_from_json(name: str, space: Any) -> int | Box:
     infinite = {"low": -math.inf, "high": math.inf}
     bounds = [tuple(infinite[end] if each is None else float(each) for each in space[end]) for end in infinite]
     if len(bounds[0]) != len(bounds[1]) or not all(low <= high for low, high in zip(*bounds, strict=True)):
-        raise ValueError(f"the bounds of {name} need low below high")
+        raise ValueError(f"the bounds of {name} need one low and one high per number, low not above high")
     return Box(*bounds)
 
 
-def _not_hosted(world: World) -> TabularMDP | VectorWorld:
+def _read_world(text: str) -> World:
+    world = world_from_bytes(base64.b64decode(text, validate=True))
     if world.is_hosted:
-        raise ValueError("worlds stepped on the host are not stored with a dataset")
+        raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
     return world
 
 
@@ -232,7 +257,7 @@ def _numbered(world: TabularMDP) -> TabularMDP:
 
 
 def _drawn(world: TabularMDP) -> str:
-    """The map that the states lie on, with walls for what cannot be reached."""
+    """The map of the states; cells that cannot be reached are walls."""
     positions = np.asarray(world.positions)
     cells = np.full(positions.max(axis=0) + 1, WALL)
     cells[*positions.T] = FREE
@@ -243,7 +268,7 @@ def _drawn(world: TabularMDP) -> str:
 
 
 def _slip(world: TabularMDP) -> float:
-    # Somewhere a move ends where no other move does: there its probability is least, and it is that of not slipping.
+    # In some cell, a move and its slips lead to different cells: there the move has probability 1 - slip, the least of all.
     return round(float(1 - np.asarray(world.probabilities).max(axis=-1).min()), 6)
 
 
