@@ -1,4 +1,4 @@
-"""How soon each credit gets where, how much its gradients vary, and what agents gain from being trained together."""
+"""The figures of `farflung ablate`."""
 
 import matplotlib as mpl
 import numpy as np
@@ -15,7 +15,7 @@ _COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBIN
 
 
 def credit_curves(ablation: Ablation, agents: int) -> Figure:
-    """Entropy against environment steps: each credit with one optimiser, and the paper's preset."""
+    """Entropy against environment steps, for each credit with one optimiser and for the paper's preset."""
     settings = [setting for setting in ablation.settings if setting.agents == agents]
     with mpl.rc_context(STYLE):
         columns = min(2, len(settings))
@@ -59,7 +59,7 @@ def _draw_curve(axis: Axes, run: Run, color: str, label: str, style: str = "-") 
 
 
 def gradient_variance(ablation: Ablation, agents: int) -> Figure:
-    """The variance of one batch's gradient for each credit, at three stages of training."""
+    """The variance of one batch's gradient for each credit at three stages of training."""
     settings = [setting for setting in ablation.settings if setting.agents == agents]
     shown = [*CREDITS, COMBINED]
     with mpl.rc_context(STYLE):
@@ -82,7 +82,7 @@ def gradient_variance(ablation: Ablation, agents: int) -> Figure:
 
 
 def together_or_not(ablation: Ablation) -> Figure:
-    """What percentage of the ceiling a team, a single policy and independent agents reach with the same estimator."""
+    """The final entropy of a team, a single policy and independent agents, in percent of the ceiling."""
     kinds = {DEFAULTS: ("trained together", BLUE), "single": ("one policy", ORANGE), "independent": ("each for itself", GREEN)}
     assert set(kinds) == {DEFAULTS, *BASELINES}
     with mpl.rc_context(STYLE):

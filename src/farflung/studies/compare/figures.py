@@ -1,4 +1,4 @@
-"""Algorithms side by side: aggregates, performance profiles, probabilities of improvement, sample efficiency."""
+"""The figure of `farflung compare`."""
 
 import itertools
 from typing import Any
@@ -17,14 +17,14 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def compared(comparison: Comparison) -> Figure:
-    """What each algorithm reaches, how its runs are spread, who beats whom how likely, and how soon it gets there."""
+    """Aggregates, performance profiles, probabilities of improvement and sample efficiency of the algorithms."""
     looks = _looks(comparison)
     measures = list(next(iter(comparison.aggregates.values())))
     with mpl.rc_context(STYLE):
         heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
         longest = max(map(len, looks))
         figure = Figure(figsize=(11 + 0.08 * longest, sum(heights) + 0.8), layout="constrained")
-        # Rows of their own, so that long names below don't take room from the panels above.
+        # Two subfigures: long names in the lower row then don't narrow the panels of the upper row.
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
         for axis, measure in zip(above.subplots(1, len(measures), sharey=True), measures, strict=True):
             _draw_estimates(axis, {name: found[measure] for name, found in comparison.aggregates.items()}, looks)
@@ -56,7 +56,7 @@ def metric_label(comparison: Comparison) -> str:
 
 
 def _looks(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """Each algorithm's colour and dashes, which tell it from all others even in grey."""
+    """The colour and dashes of each algorithm; the dashes distinguish algorithms in grey print, too."""
     looks = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
     return {name: {"color": color, "ls": dashes} for name, color, dashes in looks}
 

@@ -1,4 +1,4 @@
-"""Theorem 4.1 beside what is measured."""
+"""The figure of `farflung concentration`."""
 
 import matplotlib as mpl
 import numpy as np
@@ -11,7 +11,7 @@ from farflung.studies.concentration.experiment import Concentrated
 
 
 def concentrated(found: Concentrated) -> Figure:
-    """How likely samples miss the entropy by more than ε, and how many samples each ε takes."""
+    """The probability that the samples' entropy is more than ε too low, and the samples that each ε takes."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -23,7 +23,7 @@ def concentrated(found: Concentrated) -> Figure:
 
 
 def draw_probabilities(axis: Axes, found: Concentrated) -> None:
-    """For the ε nearest to 0.1, against the number of samples: measured, and bounded by both theorems."""
+    """Draws the measured probability and both bounds against the number of samples, for the ε nearest to 0.1."""
     row = int(np.argmin(np.abs(np.array(found.config.epsilons) - 0.1)))
     epsilon = found.config.epsilons[row]
     for kind, (_, color) in _kinds(found).items():
@@ -39,7 +39,7 @@ def draw_probabilities(axis: Axes, found: Concentrated) -> None:
 
 
 def draw_needed(axis: Axes, found: Concentrated) -> None:
-    """The samples that each ε takes."""
+    """Draws the number of samples that each ε takes."""
     epsilons = found.config.epsilons
     for kind, (name, color) in _kinds(found).items():
         axis.loglog(

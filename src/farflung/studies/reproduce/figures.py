@@ -1,4 +1,4 @@
-"""The paper's figures, in its order, from a reproduction."""
+"""The figures of `farflung reproduce`, in the order of the paper."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ _KINDS = {"team": BLUE, "single": ORANGE, "random": GREY}
 
 
 def worlds_drawn(worlds: Mapping[str, TabularMDP]) -> Figure:
-    """The maps, with how many steps each cell is from the start."""
+    """The maps, with the distance of each cell from the start."""
     with mpl.rc_context(STYLE):
         families = {name.split("-")[0]: world for name, world in worlds.items()}
         figure = Figure(figsize=(9, 3.2), layout="constrained")
@@ -38,7 +38,7 @@ def worlds_drawn(worlds: Mapping[str, TabularMDP]) -> Figure:
 
 
 def learning_curves(runs: Runs, findings: Findings, agents: Sequence[int]) -> Figure:
-    """Entropy and support while learning: teams solid, single agents with as many trajectories dashed, ceilings dotted."""
+    """Entropy and support against updates: teams solid, single agents (as many trajectories) dashed, ceilings dotted."""
     with mpl.rc_context(STYLE):
         worlds = _worlds(runs)
         figure = Figure(figsize=(3 * max(2, len(worlds)), 5.2), layout="constrained")
@@ -65,7 +65,7 @@ def learning_curves(runs: Runs, findings: Findings, agents: Sequence[int]) -> Fi
 
 
 def dataset_entropies(findings: Findings) -> Figure:
-    """The entropy of datasets of m trajectories: each dataset a point, mean and 95% interval over seeds beside."""
+    """The entropy of datasets of m trajectories: a point per dataset, with mean and 95% interval over seeds."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3 * max(2, len(findings.worlds)), 3.2), layout="constrained")
         axes = figure.subplots(1, len(findings.worlds), sharey=True, squeeze=False)[0]
@@ -110,7 +110,7 @@ def goal_success_sorted(findings: Findings, agents: int) -> Figure:
 def goal_success_maps(
     findings: Findings, worlds: Mapping[str, TabularMDP], goals: Mapping[str, np.ndarray], agents: int
 ) -> Figure:
-    """Where offline Q-learning gets to: the success rate of each goal on the map."""
+    """The success rate of offline Q-learning for each goal, on the map."""
     names = _deterministic(findings.worlds)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 2.3 * len(names) + 0.6), layout="constrained")
@@ -126,7 +126,7 @@ def goal_success_maps(
 
 
 def occupancies(runs: Runs, findings: Findings, agents: int) -> Figure:
-    """Where a team and a single agent go, in the Maze if there is one."""
+    """The visits of a team and of a single agent, in the Maze if it was trained."""
     names = [world for world in _worlds(runs) if world.startswith("maze")] or _worlds(runs)[:2]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.4 * 2 + 1, 3.2 * len(names)), layout="constrained")
@@ -146,7 +146,7 @@ def occupancies(runs: Runs, findings: Findings, agents: int) -> Figure:
 
 
 def policies(runs: Runs, findings: Findings, world: str, agents: int) -> Figure:
-    """The policies as arrows: where an arrow is dark, the agent nearly always goes that way."""
+    """The most likely action of each policy as arrows; darker arrows are more likely."""
     with mpl.rc_context(STYLE):
         columns = min(4, agents + 1)
         num_rows = -(-(agents + 1) // columns)
