@@ -96,15 +96,8 @@ def ceiling(
         check_memory(flows, walks)
     objective = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
 
-    def result(
-        name: str,
-        bound: float,
-        value: float = -np.inf,
-        visits: np.ndarray | None = None,
-        *,
-        is_exact: bool = False,
-        walked: np.ndarray | None = None,
-    ) -> Ceiling:
+    def result(name: str, bound: float, visits: Any = None, *, is_exact: bool = False, walked: Any = None) -> Ceiling:
+        value = -np.inf if visits is None else objective.value(visits)
         bound = value if is_exact else min(bound, _by_counting(flows, objective))
         visits = np.full(flows.num_states, np.nan) if visits is None else visits
         normalized = _normalized(bound, flows.num_states)
@@ -120,8 +113,7 @@ def ceiling(
         if solved.flow is not None:
             visits = visits_of(program, flows, solved.flow, walks)
             walked = trajectories_of(program, flows, solved.flow, walks)
-            value = objective.value(visits)
-            return result("milp", solved.bound, value, visits, is_exact=solved.is_optimal, walked=walked)
+            return result("milp", solved.bound, visits, is_exact=solved.is_optimal, walked=walked)
         proven = solved.bound
         if method == "milp" and np.isfinite(proven):
             return result("milp", proven)
@@ -130,16 +122,16 @@ def ceiling(
         solved = solve_linear(program, time_limit)
         if solved.flow is not None and solved.prices is not None:
             visits = visits_of(program, flows, solved.flow, walks)
-            # The bound is computed again from the prices: it then holds whatever the solver's tolerances are.
+            # The bound is computed again from the prices: it then does not depend on the solver's tolerances.
             bound = walks * flows.best_response(solved.prices)[0] + objective.conjugate(solved.prices)
-            return result("lp", bound, objective.value(visits), visits)
+            return result("lp", bound, visits)
     if method in ("lp", "milp"):
         raise ValueError(
             f"the method '{method}' has proven no bound in {time_limit:g} seconds: allow more time, or choose 'frank-wolfe'"
         )
     left = max(0.0, time_limit - (time.perf_counter() - began))
     climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=left, on_progress=on_progress)
-    return result("frank-wolfe", min(climbed.bound, proven), climbed.value, climbed.visits)
+    return result("frank-wolfe", min(climbed.bound, proven), climbed.visits)
 
 
 def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:

@@ -68,9 +68,9 @@ class TeamEntropy:
 class MixtureEntropy:
     r"""The entropy $\mathcal{H}(d)$ of the state distribution $d = y / (T + 1)$: the limit of infinitely many samples."""
 
-    def __init__(self, num_samples: int, is_within_reach: Bool[np.ndarray, " state"]) -> None:
+    def __init__(self, num_samples: int, is_reachable: Bool[np.ndarray, " state"]) -> None:
         self.num_samples = num_samples
-        self.is_within_reach = is_within_reach
+        self.is_reachable = is_reachable
 
     def value(self, visits: Visits) -> float:
         shares = visits / self.num_samples
@@ -78,10 +78,10 @@ class MixtureEntropy:
 
     def prices(self, visits: Visits, width: float) -> Visits:
         logs = np.log(np.maximum(visits / self.num_samples, _LEAST))
-        return np.where(self.is_within_reach, -(1 + logs) / self.num_samples, 0.0)
+        return np.where(self.is_reachable, -(1 + logs) / self.num_samples, 0.0)
 
     def conjugate(self, prices: Visits) -> float:
-        return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_within_reach]))
+        return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_reachable]))
 
 
 class Climbed(NamedTuple):

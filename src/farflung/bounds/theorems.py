@@ -4,6 +4,7 @@ Entropies are in nats. `docs/theory.md` discusses the proofs.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -97,19 +98,17 @@ def sharper_samples_needed(num_states: int, epsilon: float, delta: float) -> int
     """The smallest n such that `sharper_deviation_probability` is at most δ for n and all larger numbers."""
     check_positive("epsilon", epsilon)
     check_probability("delta", delta)
+
+    def is_enough(number: int) -> bool:
+        return sharper_deviation_probability(num_states, number, epsilon) <= delta
+
     high = 4  # the probability decreases from here on
-    while sharper_deviation_probability(num_states, high, epsilon) > delta:
+    while not is_enough(high):
         high *= 2
-    low = high // 2 if high > 4 else 3
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if sharper_deviation_probability(num_states, middle, epsilon) > delta:
-            low = middle
-        else:
-            high = middle
-    while high > 1 and sharper_deviation_probability(num_states, high - 1, epsilon) <= delta:
-        high -= 1
-    return high
+    number = bisect_left(range(high), True, lo=high // 2 + 1 if high > 4 else 4, key=is_enough)
+    while number > 1 and is_enough(number - 1):
+        number -= 1
+    return number
 
 
 class Decomposition(NamedTuple):

@@ -14,25 +14,25 @@ from farflung.worlds.world import World
 _MOST_WALKS_SHOWN = 12
 
 
+@mpl.rc_context(STYLE)
 def best_team(world: World, ceiling: Ceiling) -> Figure:
     """The expected visits of the best team to each state and, in deterministic worlds, the walks of its agents."""
     visits = np.nan_to_num(ceiling.visits)
     has_map = world.positions is not None
-    with mpl.rc_context(STYLE):
-        size = (8, 3.4) if not has_map else (8, 4.2) if is_wide(world) else (6.4, 6)
-        figure = Figure(figsize=size, layout="constrained")
-        axis = figure.subplots()
-        if has_map:
-            image = draw_on_map(axis, world, visits, Normalize(0, max(1.0, float(visits.max()))))
-            if ceiling.trajectories is not None:
-                _draw_walks(axis, world, ceiling.trajectories)
-            figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")
-        else:
-            axis.bar(np.arange(1, world.num_states + 1), np.sort(visits)[::-1], width=1, color=BLUE)
-            axis.set(xlabel="states, most visited first", ylabel="expected visits")
-        kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
-        title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
-        axis.set_title(title, fontsize=9)
+    size = (8, 3.4) if not has_map else (8, 4.2) if is_wide(world) else (6.4, 6)
+    figure = Figure(figsize=size, layout="constrained")
+    axis = figure.subplots()
+    if has_map:
+        image = draw_on_map(axis, world, visits, Normalize(0, max(1.0, float(visits.max()))))
+        if ceiling.trajectories is not None:
+            _draw_walks(axis, world, ceiling.trajectories)
+        figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")
+    else:
+        axis.bar(np.arange(1, world.num_states + 1), np.sort(visits)[::-1], width=1, color=BLUE)
+        axis.set(xlabel="states, most visited first", ylabel="expected visits")
+    kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
+    title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
+    axis.set_title(title, fontsize=9)
     return figure
 
 

@@ -36,6 +36,7 @@ def ceiling_label(is_exact: bool) -> str:
     return "best possible" if is_exact else "upper bound"
 
 
+@mpl.rc_context(STYLE)
 def live(
     updates: Int[np.ndarray, " record"],
     normalized_entropy: Float[np.ndarray, "seed record"],
@@ -46,16 +47,15 @@ def live(
     """The entropy of an unfinished training: the mean and the range over the seeds, and the ceiling once it is known."""
     is_spaced = (updates < last_percent(num_updates)) | (updates == updates[-1])
     shown, values = updates[is_spaced], normalized_entropy[:, is_spaced]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 3), layout="constrained")
-        axis = figure.subplots()
-        axis.plot(shown, values.mean(axis=0), color=BLUE, lw=1.3, label=seeds_label(len(values)))
-        if len(values) > 1:
-            low, high = values.min(axis=0), values.max(axis=0)
-            axis.fill_between(shown, low, high, color=BLUE, alpha=0.2, lw=0, label="lowest to highest seed")
-        if ceiling is not None:
-            draw_ceiling(axis, ceiling.normalized_bound, label=ceiling_label(ceiling.exact))
-        axis.set(xlim=(0, num_updates), xlabel="policy updates", ylabel=label)
-        axis.grid(alpha=0.25)
-        figure.legend(loc="outside lower center", **LEGEND)
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(shown, values.mean(axis=0), color=BLUE, lw=1.3, label=seeds_label(len(values)))
+    if len(values) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        axis.fill_between(shown, low, high, color=BLUE, alpha=0.2, lw=0, label="lowest to highest seed")
+    if ceiling is not None:
+        draw_ceiling(axis, ceiling.normalized_bound, label=ceiling_label(ceiling.exact))
+    axis.set(xlim=(0, num_updates), xlabel="policy updates", ylabel=label)
+    axis.grid(alpha=0.25)
+    figure.legend(loc="outside lower center", **LEGEND)
     return figure

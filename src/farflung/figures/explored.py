@@ -9,18 +9,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from farflung.figures import maps
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
-from farflung.figures.maps import (
-    AGENT_COLORS,
-    by_color,
-    color_scale,
-    draw_coverage,
-    draw_on_map,
-    draw_paths,
-    is_wide,
-    plane_of,
-    points_of,
-)
 from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain, seeds_label, team_label
 from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
@@ -28,25 +18,25 @@ from farflung.training.metrics import occupancy
 _MOST_AGENTS_SHOWN = 12
 
 
+@mpl.rc_context(STYLE)
 def explored(run: Run) -> Figure:
     """The learning curves of a run, and maps of the visits of the team and of each agent."""
     labels = _metric_labels(run)
-    with mpl.rc_context(STYLE):
-        if run.world.projection is not None and run.paths is not None:
-            figure = Figure(figsize=(14, 5), layout="constrained")
-            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
-            _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
-            _draw_paths_and_coverage(right, run)
-        elif run.world.positions is None:
-            figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
-            _draw_curves(figure, figure.subplots(1, len(labels)), run)
-        else:
-            figure = Figure(figsize=(12, 6 if is_wide(run.world) else 5), layout="constrained")
-            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
-            _draw_curves(left, left.subplots(2, 1, sharex=True), run)
-            _draw_occupancies(right, run)
-        title = f"{plain(run.config.world)}, {team_label(run.config)}, horizon {run.world.horizon}"
-        figure.suptitle(title, fontweight="bold")
+    if run.world.projection is not None and run.paths is not None:
+        figure = Figure(figsize=(14, 5), layout="constrained")
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
+        _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
+        _draw_paths_and_coverage(right, run)
+    elif run.world.positions is None:
+        figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
+        _draw_curves(figure, figure.subplots(1, len(labels)), run)
+    else:
+        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
+        _draw_curves(left, left.subplots(2, 1, sharex=True), run)
+        _draw_occupancies(right, run)
+    title = f"{plain(run.config.world)}, {team_label(run.config)}, horizon {run.world.horizon}"
+    figure.suptitle(title, fontweight="bold")
     return figure
 
 
@@ -96,7 +86,7 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
     if num_agents == 1:
         _draw_team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
-    wide = is_wide(run.world)
+    wide = maps.is_wide(run.world)
     if wide:
         parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
     else:
@@ -112,7 +102,7 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
         if agent >= shown:
             axis.set_axis_off()
             continue
-        image = draw_on_map(axis, run.world, visits[agent], norm)
+        image = maps.draw_on_map(axis, run.world, visits[agent], norm)
         axis.set_title(f"agent {agent + 1}", fontsize=8)
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
@@ -127,7 +117,7 @@ def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
 
 def _draw_team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
     axis = figure.subplots()
-    image = draw_on_map(axis, run.world, visits)
+    image = maps.draw_on_map(axis, run.world, visits)
     axis.set_title(title)
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)
 
@@ -136,13 +126,13 @@ def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
     """Draws one episode of the team where states are vectors, and its visits over several episodes."""
     assert run.world.projection is not None
     assert run.paths is not None
-    plane, points = plane_of(run.world), points_of(run.paths.features)
+    plane, points = maps.plane_of(run.world), maps.points_of(run.paths.features)
     ways, coverage = figure.subplots(1, 2)
-    draw_paths(ways, plane, points[0])
-    meaning, groups = by_color(points[0])
+    maps.draw_paths(ways, plane, points[0])
+    meaning, groups = maps.by_color(points[0])
     ways.set_title(f"where {'each' if len(groups) > 1 else 'the'} {meaning} goes (seed {run.paths.seed})")
-    if len(groups) > len(AGENT_COLORS):
-        scale = ScalarMappable(Normalize(0.5, len(groups) + 0.5), color_scale(len(groups)))
+    if len(groups) > len(maps.AGENT_COLORS):
+        scale = ScalarMappable(Normalize(0.5, len(groups) + 0.5), maps.color_scale(len(groups)))
         figure.colorbar(scale, cax=_beside(ways), label=meaning, ticks=MaxNLocator(integer=True))
         ways.legend(handles=ways.lines[-1:], loc="lower right", fontsize=8, handlelength=1.2)
     else:
@@ -156,7 +146,7 @@ def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
         coverage.set(xlabel=plain(plane.names[1]), ylabel="share of visits")
         coverage.yaxis.set_major_formatter(PercentFormatter(1))
         return
-    image = draw_coverage(coverage, plane, points)
+    image = maps.draw_coverage(coverage, plane, points)
     figure.colorbar(
         image, cax=_beside(coverage), label="share of visits", format=PercentFormatter(1), ticks=MaxNLocator(5, min_n_ticks=2)
     )

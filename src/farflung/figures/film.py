@@ -18,19 +18,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from farflung.config import Film
-from farflung.figures.maps import (
-    UNREACHABLE,
-    Plane,
-    by_color,
-    cells_of,
-    cells_on_map,
-    colors_of,
-    draw_plane,
-    is_jump,
-    plane_of,
-    points_of,
-    widen_limits,
-)
+from farflung.figures import maps
 from farflung.figures.style import STYLE, plain, team_label
 from farflung.policies.rollout import play
 from farflung.runs.files import umask
@@ -41,7 +29,7 @@ _SECONDS_AT_THE_END = 1.5
 _LOWEST_FPS = 4
 _SPREAD = 0.22
 """The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
-_CELLS = (UNREACHABLE, "white", "#cfe1f2")
+_CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
 """The colours of unreachable, unvisited and visited cells."""
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
 """In inches, of the plane; the title needs the shortest width."""
@@ -52,7 +40,7 @@ class Episode(NamedTuple):
     """One episode of a team, ready to be drawn."""
 
     title: str
-    plane: Plane
+    plane: maps.Plane
     points: Float[np.ndarray, "agent trajectory times 2"]
     """The positions of the agents in the plane; NaN after an episode's end."""
     cells: Int[np.ndarray, "agent trajectory times"]
@@ -131,8 +119,8 @@ def episode_of(run: Run, element: int = 0) -> Episode:
                 f"the run has recorded {len(run.paths.features)} batch elements, numbered from 0: there is no {element}"
             )
         projection, features = run.world.projection, run.paths.features[element]
-        cells = cells_of(features, projection.low, projection.high, projection.bins)
-        return Episode(title, plane_of(run.world), points_of(features), cells, run.world.num_states)
+        cells = maps.cells_of(features, projection.low, projection.high, projection.bins)
+        return Episode(title, maps.plane_of(run.world), maps.points_of(features), cells, run.world.num_states)
     if run.table.positions is None:
         raise ValueError(f"the states of {run.config.world} have no positions on a map: there is nothing to film")
     team = run.team(typical_seed(run)).policies
@@ -140,38 +128,38 @@ def episode_of(run: Run, element: int = 0) -> Episode:
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0
-    points = cells_on_map(run.table)[states] + 0.5 + offsets
-    return Episode(title, plane_of(run.table), points, states, run.table.num_states)
+    points = maps.cells_on_map(run.table)[states] + 0.5 + offsets
+    return Episode(title, maps.plane_of(run.table), points, states, run.table.num_states)
 
 
+@mpl.rc_context(STYLE)
 def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
     """A figure, and a function that draws one time of the episode: the agents, their last steps and the visited cells."""
-    plane, points = episode.plane, by_color(episode.points)[1]
-    colors = np.repeat(colors_of(len(points)), points.shape[1], axis=0)
+    plane, points = episode.plane, maps.by_color(episode.points)[1]
+    colors = np.repeat(maps.colors_of(len(points)), points.shape[1], axis=0)
     points = points.reshape(-1, *points.shape[2:])
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=_size(plane), layout="constrained")
-        figure.suptitle(plain(episode.title), fontweight="bold")
-        axis = figure.subplots()
-        draw_plane(axis, plane)
-        widen_limits(axis, plane, points)
-        title = axis.set_title("\n", loc="left", fontsize=8)
-        cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
-        traces = LineCollection([], lw=1.5, zorder=3)
-        axis.add_collection(traces, autolim=False)
-        dots = axis.scatter(points[:, 0, 0], points[:, 0, 1], c=colors, s=28, ec="white", lw=0.6, zorder=4, clip_on=False)
-        starts = np.unique(points[:, 0], axis=0)
-        axis.plot(*starts.T, "o", mfc="white", mec="black", ms=6 if len(starts) == 1 else 3, mew=1.2, zorder=2)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # only the agents may move from picture to picture
+    figure = Figure(figsize=_size(plane), layout="constrained")
+    figure.suptitle(plain(episode.title), fontweight="bold")
+    axis = figure.subplots()
+    maps.draw_plane(axis, plane)
+    maps.widen_limits(axis, plane, points)
+    title = axis.set_title("\n", loc="left", fontsize=8)
+    cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
+    traces = LineCollection([], lw=1.5, zorder=3)
+    axis.add_collection(traces, autolim=False)
+    dots = axis.scatter(points[:, 0, 0], points[:, 0, 1], c=colors, s=28, ec="white", lw=0.6, zorder=4, clip_on=False)
+    starts = np.unique(points[:, 0], axis=0)
+    axis.plot(*starts.T, "o", mfc="white", mec="black", ms=6 if len(starts) == 1 else 3, mew=1.2, zorder=2)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # only the agents may move from picture to picture
 
     def show(time: int) -> None:
         is_seen = plane.visits(episode.points[:, :, : time + 1]) > 0
         cells.set_array(np.where(is_seen, 2, plane.is_free).T)
         recent = points[:, max(0, time - num_traced) : time + 1]
         steps = np.stack([recent[:, :-1], recent[:, 1:]], axis=2)
-        steps[is_jump(recent, plane)] = np.nan
+        steps[maps.is_jump(recent, plane)] = np.nan
         opacity = np.linspace(0, 1, steps.shape[1] + 1)[1:]
         faded = np.broadcast_to(colors[:, None], (*steps.shape[:2], 4)).copy()
         faded[..., 3] = opacity
@@ -203,7 +191,7 @@ def _writer(path: Path, force: bool) -> Callable[..., AbstractMovieWriter]:
     return partial(FFMpegWriter, codec="h264")
 
 
-def _size(plane: Plane) -> tuple[float, float]:
+def _size(plane: maps.Plane) -> tuple[float, float]:
     sides = np.subtract(plane.high, plane.low) if plane.is_to_scale else np.ones(2)
     width, height = np.maximum(_LONGEST_SIDE * sides / sides.max(), _SHORTEST_SIDES).tolist()
     labels = 0.6 if any(plane.names) else 0.1

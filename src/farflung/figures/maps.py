@@ -28,8 +28,10 @@ _LETTER: dict[str, Any] = {"color": START_MARK, "ha": "center", "va": "center", 
 
 
 def is_wide(world: World) -> bool:
-    rows, columns = np.asarray(world.positions).max(axis=0) + 1
-    return bool(columns > 1.5 * rows)
+    """Whether a world's map or plane is much wider than high."""
+    plane = plane_of(world)
+    width, height = np.subtract(plane.high, plane.low)
+    return bool(width > 1.5 * height)
 
 
 def draw_world(axis: Axes, world: World) -> None:

@@ -61,7 +61,10 @@ def train_all(
     """
     wanted = {name: config for group in groups for name, config in group.items()}
     loaded = _load_finished(wanted, out, on_note)
-    steps = {name: _num_steps(config, worlds[config.world]) for name, config in wanted.items()}
+    steps = {
+        name: config.updates * len(config.seeds) * steps_per_update(config, worlds[config.world])
+        for name, config in wanted.items()
+    }
     num_steps = sum(steps.values())
     num_successors = _num_successors(worlds, is_shared=is_brief or not runs_on_cpu())
     together: dict[Hashable, dict[str, Explore]] = {}
@@ -91,18 +94,15 @@ def train_all(
                 trained = finish(trials.result(), partial(_report, on_progress, done, num_steps, per_update, _title(configs)))
                 if trained[0].summary["is_interrupted"]:
                     raise interrupts.Stopped
-                _wait_for(saving)
+                for saved in saving:
+                    saved.result()
                 saving = [disk.submit(save_run, run, out / name, force=True) for name, run in zip(group, trained, strict=True)]
                 done += num_own
                 yield from zip(group, trained, strict=True)
-            _wait_for(saving)
+            for saved in saving:
+                saved.result()
 
     return training()
-
-
-def _wait_for(saving: Sequence[Future[None]]) -> None:
-    for each in saving:
-        each.result()
 
 
 def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
@@ -146,10 +146,6 @@ def _num_successors(worlds: Mapping[str, TabularMDP], is_shared: bool) -> dict[s
         return {name: world.num_successors for name, world in worlds.items()}
     alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
     return {name: max(world.num_successors for world in group) for name, group in alike.items()}
-
-
-def _num_steps(config: Explore, world: TabularMDP) -> int:
-    return config.updates * len(config.seeds) * steps_per_update(config, world)
 
 
 def _report(

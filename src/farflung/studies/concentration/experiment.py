@@ -13,10 +13,8 @@ from scipy import stats
 from farflung.bounds import theorems as theory
 from farflung.config import Concentration, Explore
 from farflung.runs.interrupts import Stopped
-from farflung.runs.run import Run
 from farflung.studies.trials import Status, begin, finish
 from farflung.worlds.named import make_tabular_world
-from farflung.worlds.tabular import TabularMDP
 
 _MOST_SAMPLES = 10_000_000
 
@@ -81,7 +79,8 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         (run,) = finish(begin([explore], [world]), on_training)
         if run.summary["is_interrupted"]:
             raise Stopped
-        trained[is_single] = as_distributions(_occupancies(run, world))
+        occupancies = jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities)
+        trained[is_single] = as_distributions(np.asarray(occupancies))
     return measure_concentration(config, trained[False], trained[True], report)
 
 
@@ -168,7 +167,3 @@ def as_distributions(occupancy: Float[np.ndarray, "seed agent state"]) -> Float[
     """Single-precision occupancies as distributions that sum to one in double precision."""
     shares = occupancy.astype(np.float64)
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
-
-
-def _occupancies(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities))

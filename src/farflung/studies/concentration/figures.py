@@ -10,15 +10,15 @@ from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.studies.concentration.experiment import Concentrated
 
 
+@mpl.rc_context(STYLE)
 def concentrated(found: Concentrated) -> Figure:
     """The probability that the samples' entropy is more than ε too low, and the samples that each ε takes."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        draw_probabilities(left, found)
-        draw_needed(right, found)
-        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-        figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_probabilities(left, found)
+    draw_needed(right, found)
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
     return figure
 
 
@@ -42,18 +42,11 @@ def draw_needed(axis: Axes, found: Concentrated) -> None:
     """Draws the number of samples that each ε takes."""
     epsilons = found.config.epsilons
     for kind, (name, color) in _kinds(found).items():
-        axis.loglog(
-            epsilons, [each.measured for each in found.needed[kind]], "o-", ms=4, color=color, label=f"{name}, measured"
-        )
-    axis.loglog(
-        epsilons,
-        [each.sharper for each in found.needed["team"]],
-        "s--",
-        ms=4,
-        color=GREY,
-        label="sharper bound, any distribution",
-    )
-    axis.loglog(epsilons, [each.theorem for each in found.needed["team"]], "d:", ms=5, color=RED, label="Theorem 4.1, the team")
+        measured = [needed.measured for needed in found.needed[kind]]
+        axis.loglog(epsilons, measured, "o-", ms=4, color=color, label=f"{name}, measured")
+    _, sharper, theorem = zip(*found.needed["team"], strict=True)
+    axis.loglog(epsilons, sharper, "s--", ms=4, color=GREY, label="sharper bound, any distribution")
+    axis.loglog(epsilons, theorem, "d:", ms=5, color=RED, label="Theorem 4.1, the team")
     axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axis.minorticks_off()
     axis.set(xlabel="ε, in nats", ylabel=f"samples needed, with probability {1 - found.config.delta:g}")

@@ -12,18 +12,18 @@ from farflung.studies.frank_wolfe.experiment import WAYS, Convergence
 _COLORS = {"together": ORANGE, "estimated": GREEN, "in-turn": BLUE}
 
 
+@mpl.rc_context(STYLE)
 def converging(convergence: Convergence) -> Figure:
     """The gap of the run; then the gaps of teams of several sizes, and their final levels against the theorem's 1/N."""
-    with mpl.rc_context(STYLE):
-        has_comparison = bool(convergence.comparison)
-        figure = Figure(figsize=(11, 7) if has_comparison else (6, 3.6), layout="constrained")
-        axes = figure.subplots(2, 2).flat if has_comparison else [figure.subplots()]
-        _draw_run(axes[0], convergence)
-        if has_comparison:
-            _draw_sizes(axes[1], convergence, "together")
-            _draw_sizes(axes[3], convergence, "in-turn")
-            _draw_floors(axes[2], convergence)
-        figure.suptitle(f"Parallel Frank-Wolfe, {plain(convergence.config.world)}", fontweight="bold")
+    has_comparison = bool(convergence.comparison)
+    figure = Figure(figsize=(11, 7) if has_comparison else (6, 3.6), layout="constrained")
+    axes = figure.subplots(2, 2).flat if has_comparison else [figure.subplots()]
+    _draw_run(axes[0], convergence)
+    if has_comparison:
+        _draw_sizes(axes[1], convergence, "together")
+        _draw_sizes(axes[3], convergence, "in-turn")
+        _draw_floors(axes[2], convergence)
+    figure.suptitle(f"Parallel Frank-Wolfe, {plain(convergence.config.world)}", fontweight="bold")
     return figure
 
 

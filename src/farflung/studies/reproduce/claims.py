@@ -72,7 +72,7 @@ class Claim(NamedTuple):
 
 
 def claims(findings: Findings) -> Iterator[Claim]:
-    """Every claim in every setting, in the paper's order."""
+    """Every claim in every setting, in the order of the paper."""
 
     def each_setting(
         statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]
@@ -83,10 +83,8 @@ def claims(findings: Findings) -> Iterator[Claim]:
                 yield Claim(statement, where, world, str(agents), decide(*cells), unit)
 
     def final(metric: str, sign: int) -> Callable[[Cell, Cell, Cell], Difference]:
-        def decide(team: Cell, single: Cell, _random: Cell) -> Difference:
-            return mean_difference(sign * findings.final[team][metric], sign * findings.final[single][metric])
-
-        return decide
+        values = findings.final
+        return lambda team, single, _: mean_difference(sign * values[team][metric], sign * values[single][metric])
 
     data, success = findings.dataset_entropy, findings.success
     yield from each_setting(

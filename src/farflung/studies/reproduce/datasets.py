@@ -29,7 +29,7 @@ class Collected(NamedTuple):
     """The measurements on the policies of one cell; the fields are those of `Findings`."""
 
     occupancy: Float[np.ndarray, "seed agent state"]
-    entropy: Float[np.ndarray, "seed dataset"]
+    dataset_entropy: Float[np.ndarray, "seed dataset"]
     success: Float[np.ndarray, "seed goal"]
     samples_needed: Float[np.ndarray, " seed"]
     samples_needed_alone: Float[np.ndarray, " seed"]

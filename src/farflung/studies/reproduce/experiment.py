@@ -5,10 +5,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jax.random as jr
 
-from farflung.bounds.ceilings import Ceiling, ceiling
+from farflung.bounds.ceilings import ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.data.q_learning import goals_of, untrained_success
 from farflung.runs import interrupts
@@ -92,28 +93,12 @@ def _reproduce(
                 runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # independent of the order of training
                 parts = [collecting[schedule, name, kind] for name in worlds for kind in KINDS[:2]]
                 data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
-                findings[schedule] = _findings(runs[schedule], data, bounds, by_chance)
+                final = {cell: final_values(run.updates, run.metrics) for cell, run in runs[schedule].items()}
+                measured: Any = {name: {cell: getattr(own, name) for cell, own in data.items()} for name in Collected._fields}
+                findings[schedule] = Findings(final=final, ceilings=bounds, untrained_success=by_chance, **measured)
         finally:
             pool.shutdown(cancel_futures=True)
     return Reproduction(config, runs, findings)
-
-
-def _findings(
-    runs: Mapping[Cell, Run],
-    data: Mapping[Cell, Collected],
-    ceilings: Mapping[tuple[str, int], Ceiling],
-    untrained_success: Mapping[str, float],
-) -> Findings:
-    return Findings(
-        final={cell: final_values(run.updates, run.metrics) for cell, run in runs.items()},
-        occupancy={cell: collected.occupancy for cell, collected in data.items()},
-        dataset_entropy={cell: collected.entropy for cell, collected in data.items()},
-        success={cell: collected.success for cell, collected in data.items()},
-        ceilings=ceilings,
-        samples_needed={cell: collected.samples_needed for cell, collected in data.items()},
-        samples_needed_alone={cell: collected.samples_needed_alone for cell, collected in data.items()},
-        untrained_success=untrained_success,
-    )
 
 
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
