@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from tests.made_runs import made_continuous_run, made_run
 
-from farflung import TabularSoftmax, film, gridworld
-from farflung.figures.film import draw_episode, episode_of
+from farflung import TabularSoftmax, gridworld
+from farflung.figures.film import draw_episode, episode_of, film
 
 
 @pytest.fixture(scope="module")
