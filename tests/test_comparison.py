@@ -57,7 +57,7 @@ def test_aggregates_are_the_trimmed_mean_and_the_tasks_means(comparison):
 def test_intervals_are_those_of_a_stratified_bootstrap(comparison):
     scores = comparison.scores["single"]
     found = comparison.aggregates["single"]["mean"]
-    # Of a mean over tasks, each with seeds drawn on their own, everything that can be drawn is known: take ten thousand.
+    # The mean over tasks, with seeds resampled for each task: ten thousand draws.
     drawn = np.random.default_rng(1).integers(0, len(scores), size=(10_000, *scores.shape))
     means = np.take_along_axis(scores[None], drawn, axis=1).mean(axis=(1, 2))
     np.testing.assert_allclose([found.low, found.high], np.quantile(means, [0.025, 0.975]), atol=0.1 * means.std())
@@ -99,7 +99,7 @@ def test_curves_are_interquartile_means_over_the_shared_range_of_steps(runs, com
     assert np.all(curve.value <= curve.high)
 
 
-def test_the_same_runs_give_the_same_numbers_whatever_else_is_drawn_or_compared(runs, comparison):
+def test_the_numbers_do_not_depend_on_other_random_draws_or_runs(runs, comparison):
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     fewer = compare(runs[2:])
     assert fewer.aggregates["single"] == comparison.aggregates["single"]
@@ -120,13 +120,13 @@ def test_every_metric_of_a_run_can_be_compared():
     assert (*Metrics._fields, "percent_of_ceiling") == METRICS
 
 
-def test_tasks_that_not_all_were_run_on_are_left_out(runs, few_samples):
+def test_tasks_without_runs_of_all_algorithms_are_left_out(runs, few_samples):
     found = compare({"a": runs[:2], "b": [made_run("maze-det", single=True), made_run("room-stoc")]})
     assert found.tasks == ("maze-det",)
     assert found.left_out == ("room-det", "room-stoc")
 
 
-def test_equal_scores_are_compared_without_ado(few_samples):
+def test_equal_scores_can_be_compared(few_samples):
     found = compare({"a": [made_run()], "b": [made_run()]})
     assert found.improvements["a", "b"].value == 0.5
     assert found.aggregates["a"] == found.aggregates["b"]
@@ -148,7 +148,7 @@ def test_equal_scores_are_compared_without_ado(few_samples):
         ([made_run(shift=np.nan), made_run(single=True)], "entropy", "entropy of parallel on room-det is not a number"),
     ],
 )
-def test_what_cannot_be_compared_is_told_in_one_line(chosen, metric, message):
+def test_runs_that_cannot_be_compared_are_refused_in_one_line(chosen, metric, message):
     with pytest.raises(ValueError, match=message) as error:
         compare(chosen, metric)
     assert "\n" not in str(error.value)
@@ -186,7 +186,7 @@ def test_the_command_prints_tables_and_saves_a_figure_and_its_numbers(saved, cap
     assert (row["better"], row["worse"], float(row["value"])) == ("single", "parallel", 0)
 
 
-def test_json_is_the_same_each_time_and_nothing_is_written_unless_asked_for(saved, capsys, few_samples):
+def test_json_is_reproducible_and_nothing_is_written_without_out(saved, capsys, few_samples):
     texts = []
     for _ in range(2):
         assert main(["compare", *(f"{Path(path).name[:4]}={path}" for path in saved), "--json"]) == 0
@@ -224,13 +224,13 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments, message, sav
     assert message in line
 
 
-def test_without_rliable_the_way_to_install_it_is_told(saved, monkeypatch, capsys):
+def test_without_rliable_the_error_says_how_to_install_it(saved, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rliable.library", None)
     assert main(["compare", *saved]) == 2
     assert "pip install 'farflung[compare]'" in capsys.readouterr().err
 
 
-def test_what_the_documentation_shows_runs(saved, capsys, few_samples):
+def test_the_examples_of_the_documentation_run(saved, capsys, few_samples):
     page = (Path(__file__).parent.parent / "docs" / "compare.md").read_text(encoding="utf-8")
     shell, python = (re.findall(rf"```{kind}\n(.*?)```", page, flags=re.S) for kind in ("sh", "python"))
     lines = [line.split("  #")[0].split() for line in "".join(shell).splitlines()]

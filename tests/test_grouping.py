@@ -2,7 +2,7 @@ import pytest
 from tests.made_runs import made_continuous_run, made_run
 
 from farflung import gridworld, make_tabular_world
-from farflung.studies.compare.grouping import by_algorithm_and_task
+from farflung.studies.compare.comparison import by_algorithm_and_task
 
 
 def names(*runs):
@@ -10,10 +10,10 @@ def names(*runs):
 
 
 def tasks(*runs):
-    return [list(its) for its in by_algorithm_and_task(runs).values()]
+    return [list(runs_by_task) for runs_by_task in by_algorithm_and_task(runs).values()]
 
 
-def test_algorithms_are_named_after_what_they_differ_in():
+def test_algorithms_are_named_after_their_differences():
     assert names(made_run(), made_run(single=True), made_run(independent=True)) == ["parallel", "single", "independent"]
     assert names(made_run(credit="total"), made_run()) == ["total", "causal"]
     assert names(made_run(batch_size=5), made_run(batch_size=40, seeds=(7, 8))) == ["batch size 5", "batch size 40"]
@@ -22,14 +22,14 @@ def test_algorithms_are_named_after_what_they_differ_in():
     assert names(made_run(), made_run(stop_when_flat=True)) == ["no stop when flat", "stop when flat"]
 
 
-def test_what_follows_from_another_setting_is_not_said():
+def test_names_omit_defaults_that_depend_on_another_setting():
     assert names(made_run(), made_run(preset="paper")) == ["farflung", "paper"]
     assert names(made_run(updates=50), made_run()) == ["updates 50", "updates 1000"]
     assert names(made_run(optimizer="natural"), made_run()) == ["natural", "adam"]
     assert names(made_run(preset="paper", credit="causal"), made_run()) == ["paper, causal", "farflung"]
 
 
-def test_networks_are_named_after_what_they_differ_in_whatever_their_world_is_called():
+def test_networks_are_named_after_their_differences_for_any_name_of_the_world():
     assert names(made_continuous_run(), made_continuous_run(single=True)) == ["parallel", "single"]
     assert names(made_continuous_run(policy="shared-trunk"), made_continuous_run()) == ["policy shared-trunk", "policy neural"]
     environment = made_continuous_run().world
@@ -42,7 +42,7 @@ def test_tasks_are_worlds():
     assert tasks(*runs) == [["room-det", "maze-stoc"]] * 2
 
 
-def test_worlds_are_the_same_if_they_behave_the_same_whatever_they_are_called():
+def test_worlds_are_the_same_task_if_they_behave_the_same():
     runs = [
         made_run(),
         made_run(single=True, horizon=8, slip=0.0),
@@ -51,7 +51,7 @@ def test_worlds_are_the_same_if_they_behave_the_same_whatever_they_are_called():
     assert tasks(*runs) == [["room-det"]] * 3
 
 
-def test_worlds_of_one_name_are_told_apart():
+def test_different_worlds_of_one_name_are_different_tasks():
     runs = [made_run(single=single, **world) for single in (False, True) for world in ({}, {"horizon": 9}, {"slip": 0.1})]
     assert tasks(*runs) == [["room-det, T = 8", "room-det, T = 9", "room-det, T = 8, slip 0.1"]] * 2
     corridors = [gridworld("S" + length * ".", horizon=4) for length in (2, 3)]

@@ -47,7 +47,7 @@ def test_plans_are_the_best_and_agree_with_double_precision():
 
 
 @pytest.mark.parametrize("is_in_turn", [True, False])
-def test_the_team_visits_what_its_mixtures_do(is_in_turn):
+def test_the_team_has_the_visits_of_its_mixtures(is_in_turn):
     world = make_tabular_world("maze-stoc")
     found = last(FrankWolfe(3, is_in_turn=is_in_turn, step_size=0.2), world, num_iterations=40)
     exact = jax.jit(jax.vmap(world.occupancy))(found.team.probabilities)
@@ -57,7 +57,7 @@ def test_the_team_visits_what_its_mixtures_do(is_in_turn):
     np.testing.assert_allclose(sampled, found.mixtures.occupancies, atol=0.01)
 
 
-def test_a_mixture_is_what_its_policies_are_on_average():
+def test_a_mixture_is_the_average_of_its_policies():
     world, step_size = gridworld("S..\n...", horizon=3, slip=0.1), 0.3
     algorithm = FrankWolfe(1, step_size=step_size, is_in_turn=False)
     is_reachable = jnp.ones(world.num_states, bool)
@@ -80,7 +80,7 @@ def test_the_gap_certifies_the_optimum_at_every_iteration():
     assert (found.entropies + found.gaps >= optimum.value - 1e-5).all()
 
 
-def test_identical_plans_gain_nothing_from_more_agents_and_plans_in_turn_do():
+def test_more_agents_help_if_they_plan_in_turn_but_not_if_they_plan_the_same():
     convergence = frank_wolfe(FrankWolfeRun("maze-stoc", compare=(1, 16), compare_iterations=600, iterations=50))
     together, in_turn = convergence.comparison["together"], convergence.comparison["in-turn"]
     np.testing.assert_allclose(together.floors, together.floors[0], rtol=1e-3)
@@ -90,7 +90,7 @@ def test_identical_plans_gain_nothing_from_more_agents_and_plans_in_turn_do():
     assert convergence.comparison["estimated"].exponent == pytest.approx(-0.5, abs=0.25)
 
 
-def test_so_many_iterations_are_made_as_are_asked_for():
+def test_the_number_of_iterations_is_as_requested():
     world = make_tabular_world("maze-stoc")
     algorithm, is_reachable = FrankWolfe(1, step_size=0.2), jnp.ones(43, bool)
     found = last(algorithm, world, num_iterations=3, tolerance=1e-9)
@@ -113,7 +113,7 @@ def test_the_line_search_finds_the_top():
     assert stats.entropy(np.asarray(after.occupancies[0])) == pytest.approx(stats.entropy(points, axis=1).max(), abs=1e-5)
 
 
-def test_sampled_oracles_keep_to_their_tolerances():
+def test_sampled_oracles_meet_their_tolerances():
     world = make_tabular_world("maze-stoc")
     algorithm = FrankWolfe(2, smoothing=0.01, step_size=0.05, density_tolerance=0.05, planning_tolerance=0.2)
     found = last(algorithm, world, num_iterations=100)
@@ -127,7 +127,7 @@ def test_sampled_oracles_keep_to_their_tolerances():
     assert 2 * 10 * sizes[-1] * np.sqrt(np.log(2 * 43 * 4 * 10 / 0.05) / (2 * needed)) <= 0.2
 
 
-def test_the_theorem_gives_step_size_and_iterations():
+def test_the_theorem_sets_step_size_and_iterations():
     objective = theory.SmoothedEntropy(0.2)
     config = FrankWolfeRun("room-det", theorem=1.0, smoothing=0.2, tolerance=1e-6, agents=8, compare=())
     convergence = frank_wolfe(config)

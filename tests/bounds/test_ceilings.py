@@ -55,7 +55,7 @@ def small_maps(draw):
 def small_world(text, horizon, slip=0.0):
     try:
         return gridworld(text, horizon=horizon, slip=slip)
-    except ValueError:  # nothing but the start can be reached
+    except ValueError:  # only the start can be reached
         reject()
 
 
@@ -169,7 +169,7 @@ def test_best_responses_are_the_best_of_all_policies():
         assert prices @ np.asarray(visits_under(jnp.asarray(policy, jnp.float32))) * (world.horizon + 1) <= value + 1e-5
 
 
-def test_time_that_runs_out_leaves_a_bound_and_says_so():
+def test_the_best_bound_is_returned_when_time_runs_out():
     rows = ["S" + "." * 7, *["." * 8] * 7]
     world = gridworld("\n".join(rows), horizon=14)
     limited = ceiling(world, 3, method="frank-wolfe", time_limit=1e-6)
@@ -178,9 +178,9 @@ def test_time_that_runs_out_leaves_a_bound_and_says_so():
     assert not cut.exact
     assert cut.bound >= cut.value
     large = gridworld("\n".join(["S" + "." * 299, *["." * 300] * 299]), horizon=100)
-    host_statistics = ceiling(large, 6, time_limit=1.0)
-    assert host_statistics.method == "counting"
-    assert host_statistics.bound == pytest.approx(np.log(6 * 101))
+    counted = ceiling(large, 6, time_limit=1.0)
+    assert counted.method == "counting"
+    assert counted.bound == pytest.approx(np.log(6 * 101))
 
 
 def test_pooled_trajectories_count_as_further_agents():
@@ -198,7 +198,7 @@ def test_pooled_trajectories_count_as_further_agents():
         ({"agents": 2, "tolerance": float("nan")}, "tolerance must be a positive number"),
     ],
 )
-def test_bad_questions_are_refused(settings, message):
+def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ceiling(make_tabular_world("maze-stoc"), **settings)
 
@@ -210,7 +210,7 @@ def test_a_program_that_does_not_fit_is_not_built(monkeypatch):
         ceiling(make_tabular_world("maze-stoc"), 6, method="lp")
 
 
-def test_what_memory_is_left_is_known_on_this_machine():
+def test_the_free_memory_of_this_machine_is_known():
     assert 0 < programs._free_memory() < 2**50
 
 
@@ -223,9 +223,9 @@ def test_the_size_is_estimated_well_before_anything_is_built():
 
 def test_a_world_without_a_table_is_refused():
     world = make_vector_world("point-gap")
-    for question in (lambda world: ceiling(world, 2), infinite_trials_optimum):
-        with pytest.raises(ValueError, match="computed from a transition table"):
-            question(world)
+    for bound in (lambda world: ceiling(world, 2), infinite_trials_optimum):
+        with pytest.raises(ValueError, match="needs a transition table"):
+            bound(world)
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_mistakes_are_one_line(arguments, message, in_an_empty_folder, capsys):
     assert error.count("\n") == 1
 
 
-def test_worlds_that_are_no_maps_are_drawn_too():
+def test_worlds_without_a_map_are_drawn_as_bars():
     world = make_tabular_world("Taxi-v4", horizon=10)
     figure = best_team(world, ceiling(world, 2, tolerance=0.05))
     assert figure.axes[0].get_ylabel() == "expected visits"

@@ -8,7 +8,7 @@ METRICS = ("normalized_entropy", "support", "individual_entropy", "diversity", "
 
 
 def findings(team=1.0, single=0.5, random=0.1, agents=(2, 4, 6)):
-    """Findings in which each kind has its own level, larger for more agents but ever less so."""
+    """Findings with a level for each kind, which grows with the square root of the number of agents."""
     generator = np.random.default_rng(0)
 
     def values(level, number):
@@ -44,7 +44,7 @@ def test_every_claim_is_decided_in_every_setting():
         "samples in all",
     ],
 )
-def test_claims_follow_the_measurements_and_turn_with_them(part):
+def test_verdicts_follow_the_measurements(part):
     for team, single, verdict in ((1.0, 0.5, "holds"), (0.5, 1.0, "does not hold")):
         decided = {v for (statement, _), v in verdicts(findings(team, single)).items() if part in statement}
         assert decided == {verdict}
@@ -52,7 +52,7 @@ def test_claims_follow_the_measurements_and_turn_with_them(part):
     assert "undecided" in alike
 
 
-def test_lower_is_what_is_claimed_of_entropies_of_policies_and_agents():
+def test_the_claims_about_entropies_of_policies_and_agents_are_that_they_are_lower():
     found = verdicts(findings(team=0.2, single=0.9))
     assert {v for (statement, _), v in found.items() if "deterministic" in statement or "of their own" in statement} == {
         "holds"

@@ -12,7 +12,7 @@ from farflung.config import Concentration
 from farflung.studies.concentration.experiment import concentration, deviations, measure_concentration, measured_samples
 
 
-def test_deviations_are_those_of_enumeration():
+def test_deviations_match_enumeration():
     shares = np.array([[0.5, 0.3, 0.2], [0.0, 0.9, 0.1]])
     entropy = stats.entropy(shares.mean(axis=0))
     exact = {}
@@ -25,7 +25,7 @@ def test_deviations_are_those_of_enumeration():
         assert np.mean(drawn == deviation) == pytest.approx(probability, abs=5e-3)
 
 
-def test_measured_sample_sizes_keep_their_promise():
+def test_measured_sample_sizes_are_just_enough():
     generator = np.random.default_rng(0)
     shares = generator.dirichlet(np.ones(20), size=3)
     teams = np.stack([shares, np.full((3, 20), 0.05)])
@@ -44,7 +44,7 @@ def test_even_draws_from_specialists_beat_draws_from_their_mixture():
     assert specialists < generalist
 
 
-def test_probabilities_and_bounds_belong_together():
+def test_measured_probabilities_stay_below_their_bounds():
     generator = np.random.default_rng(1)
     teams, singles = generator.dirichlet(np.full(8, 0.5), size=(2, 3)), generator.dirichlet(np.ones(8), size=(2, 1))
     found = measure_concentration(Concentration(agents=3, draws=500, most_samples=500), teams, singles)
@@ -58,7 +58,7 @@ def test_probabilities_and_bounds_belong_together():
     assert found.needed["team"][1].measured < found.needed["team"][1].sharper < found.needed["team"][1].theorem
 
 
-def test_a_violation_would_be_seen(monkeypatch):
+def test_violations_are_counted(monkeypatch):
     monkeypatch.setattr(theory, "deviation_probability", lambda *_: 0.0)
     shares = np.random.default_rng(1).dirichlet(np.ones(8), size=(2, 2))
     assert measure_concentration(Concentration(agents=2, draws=100), shares, shares[:, :1]).num_violations > 0
@@ -97,10 +97,10 @@ def test_bad_settings_are_refused(settings, message):
 
 
 def test_trained_distributions_are_measured():
-    told = []
+    reported = []
     found = concentration(
         Concentration("room-det", agents=2, updates=20, seeds=(0,), draws=20, most_samples=50),
-        on_progress=lambda *status: told.append(status),
+        on_progress=lambda *status: reported.append(status),
     )
     assert found.entropies["agent"] <= found.entropies["team"] <= np.log(43)
-    assert {what for *_, what in told} >= {"training", "sampling: team"}
+    assert {description for *_, description in reported} >= {"training", "sampling: team"}

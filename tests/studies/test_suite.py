@@ -20,7 +20,7 @@ GROUPS = [{name: part(name), f"{name}-slow": part(name, learning_rate=0.01)} for
 
 
 class Recorder(Executor):
-    """Remembers what it is given to do, and does nothing."""
+    """Records the worlds of each compilation, and compiles nothing."""
 
     def __init__(self):
         self.worlds = []
@@ -41,7 +41,7 @@ def compiled_for(groups, out):
     return recorder.worlds
 
 
-def test_only_what_a_killed_process_has_left_is_removed(tmp_path):
+def test_only_leftovers_of_killed_processes_are_removed(tmp_path):
     for name in (".room-det-abc", ".git", ".room-det"):
         (tmp_path / "out" / name / "inside").mkdir(parents=True)
     (tmp_path / "out" / ".room-det-notes").write_text("mine")
@@ -57,7 +57,7 @@ def test_only_what_a_killed_process_has_left_is_removed(tmp_path):
     assert (tmp_path / "others" / ".room-det-abc").exists()
 
 
-def test_on_a_cpu_each_world_has_a_program_of_its_own(tmp_path):
+def test_on_a_cpu_each_world_has_its_own_program(tmp_path):
     assert compiled_for(GROUPS, tmp_path) == [[name] * 2 for name in WORLDS]
 
 
@@ -68,18 +68,18 @@ def test_on_a_gpu_a_map_with_and_without_slip_train_side_by_side(tmp_path):
 
 @pytest.mark.parametrize("changes", [{"updates": 9}, {"seeds": (0, 1)}, {"log_every": 3}, {"optimizer": "adam"}])
 @pytest.mark.usefixtures("on_gpu")
-def test_what_differs_in_more_than_numbers_trains_apart(tmp_path, changes):
+def test_configs_that_differ_in_more_than_numbers_train_apart(tmp_path, changes):
     other = dataclasses.replace(part("room-stoc"), **changes)
     assert compiled_for([GROUPS[0], {"other": other}], tmp_path) == [["room-det"] * 2, ["room-stoc"]]
 
 
 @pytest.mark.usefixtures("on_gpu")
-def test_worlds_side_by_side_train_as_they_would_alone(tmp_path):
-    told = []
+def test_training_side_by_side_gives_the_same_results_as_training_alone(tmp_path):
+    reported = []
     with compiling_threads() as pool:
-        found = dict(train_all(GROUPS[:2], WORLDS, tmp_path, pool, told.append, pytest.fail))
-    assert {status.what for status in told} == {"room-det and room-stoc, 2 agents"}
-    assert told[-1].steps == told[-1].num_steps == 4 * 8 * 4 * 2 * 8 * len(SEEDS)
+        found = dict(train_all(GROUPS[:2], WORLDS, tmp_path, pool, reported.append, pytest.fail))
+    assert {status.what for status in reported} == {"room-det and room-stoc, 2 agents"}
+    assert reported[-1].steps == reported[-1].num_steps == 4 * 8 * 4 * 2 * 8 * len(SEEDS)
     for name in ("room-det", "room-stoc-slow"):
         config = (GROUPS[0] | GROUPS[1])[name]
         world = WORLDS[config.world]

@@ -1,4 +1,4 @@
-"""Parallel Frank-Wolfe: Algorithm 2 of the paper, for the entropy that infinitely many samples show."""
+"""Parallel Frank-Wolfe: Algorithm 2 of the paper, for the entropy of the state distribution itself."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,19 +26,19 @@ _LEAST = 1e-12
 
 
 class Mixtures(NamedTuple):
-    """What each agent's mixture of policies does, on average over the policy that it draws for an episode."""
+    """Each agent's mixture of policies, averaged over the policy that the agent draws for an episode."""
 
     flows: Float[Array, "agent time state action"]
-    """The probability of being somewhere at some time and taking some action."""
+    """The probability of each state and action at each time."""
     occupancies: Float[Array, "agent state"]
     r"""The state distributions $d_{\pi_i}$."""
 
     @property
     def team(self) -> TabularSoftmax:
-        """A team that can be played and collected from.
+        """A team of time-dependent policies with the same visits as the mixtures.
 
-        A mixture draws one of its policies for each episode. Here its agents take each action, at each time in each state, as
-        often as the mixture does there: so they visit every state at every time equally often.
+        An agent of a mixture draws one policy per episode. An agent of this team draws each action instead, with the mixture's
+        probability at that time in that state: the probability of each state at each time is the same.
         """
         flows = self.flows
         total = jnp.sum(flows, axis=-1, keepdims=True)
@@ -47,19 +47,19 @@ class Mixtures(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a policy does that is optimal for some prices of the states."""
+    """A policy that is optimal for some prices of the states, by its visits."""
 
     flows: Float[Array, "time state action"]
     occupancy: Float[Array, " state"]
 
 
-class Found(NamedTuple):
-    """Where Frank-Wolfe stands."""
+class Solution(NamedTuple):
+    """The mixtures after some iterations, with their certificates."""
 
     entropies: Float[np.ndarray, " iteration"]
     """The smoothed entropy of the team's mixture before each iteration, in nats."""
     gaps: Float[np.ndarray, " iteration"]
-    """The duality gap there: no policies' entropy exceeds that of the mixture by more."""
+    """The duality gap before each iteration: no policies exceed the mixture's entropy by more."""
     mixtures: Mixtures
     smoothing: float
 
@@ -80,30 +80,30 @@ class Found(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """What no policies' smoothed entropy exceeds, from the best of the certificates."""
+        """The best certified upper bound on the smoothed entropy of any policies."""
         return float(np.min(self.entropies + self.gaps))
 
     @property
     def gap(self) -> float:
-        """How far the mixture is from the best possible, at most."""
+        """An upper bound on the distance of the mixture from the optimum."""
         return self.bound - self.objective
 
 
 class FrankWolfe(eqx.Module):
-    """Each agent repeatedly plans for the gradient of the entropy at the team's mixture, and mixes in what it has planned."""
+    """Agents repeatedly plan for the gradient of the entropy at the team's mixture, and add the plans to their mixtures."""
 
     num_agents: int = eqx.field(static=True)
     step_size: float | None = eqx.field(static=True, default=None)
-    r"""The share $\eta$ of a new policy in its agent's mixture; None for the share that raises the entropy most."""
+    r"""The share $\eta$ of a new policy in its agent's mixture; None for a line search."""
     smoothing: float = eqx.field(static=True, default=0.0)
-    r"""$\sigma$ in the entropy $-\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$."""
+    r"""The $\sigma$ of the smoothed entropy $-\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$."""
     is_in_turn: bool = eqx.field(static=True, default=True)
-    """Whether each agent plans on the mixture that those before it have just updated, instead of all on the same one."""
+    """Whether agents plan one after the other, each on the updated mixture, instead of all on the same mixture."""
     density_tolerance: float = eqx.field(static=True, default=0.0)
-    r"""$\epsilon_0$. If positive, agents plan on an estimate of the mixture, from so many trajectories that no probability is
-    off by more, with probability 0.95."""
+    r"""$\epsilon_0$. If positive, agents plan on an estimate of the mixture from sampled trajectories; the error of each
+    probability is at most this, with probability 0.95."""
     planning_tolerance: float = eqx.field(static=True, default=0.0)
-    r"""$\epsilon_1$. If positive, agents plan in an estimated model, from so many samples that the plan loses no more, with
+    r"""$\epsilon_1$. If positive, agents plan in a model estimated from samples; the loss of the plan is at most this, with
     probability 0.95."""
 
     def __check_init__(self) -> None:
@@ -111,18 +111,18 @@ class FrankWolfe(eqx.Module):
         check_frank_wolfe(self)
 
     def check_samples(self, world: TabularMDP) -> None:
-        """Raises ValueError if an estimate would take more trajectories than fit into memory."""
+        """Raises ValueError if the estimates need more trajectories than fit into memory."""
         if self.density_tolerance == 0:
             return
         needed = theory.density_samples(world.num_states, self.density_tolerance)
         if needed * self.num_agents * (world.horizon + 1) > _MOST_STATES:
             raise ValueError(
                 f"a density tolerance of {self.density_tolerance:g} takes {needed:,} trajectories for each agent and "
-                "iteration, which is too many: give a larger one, say 0.01"
+                "iteration, which is too many: choose a larger tolerance, say 0.01"
             )
 
     def init(self, world: TabularMDP) -> Mixtures:
-        """Every mixture is the policy that acts uniformly at random."""
+        """The first mixtures: every agent acts uniformly at random."""
         uniform = jnp.full((world.horizon, world.num_states, world.num_actions), 1 / world.num_actions)
         plan = _follow(world, uniform)
         return Mixtures(*(jnp.repeat(part[None], self.num_agents, axis=0) for part in plan))
@@ -130,7 +130,7 @@ class FrankWolfe(eqx.Module):
     def iterate(
         self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures
     ) -> tuple[Mixtures, Float[Array, ""], Float[Array, ""]]:
-        """One round of all agents, and the entropy and the duality gap before it."""
+        """The mixtures after one iteration of all agents, and the entropy and the duality gap before."""
         mixture = jnp.mean(mixtures.occupancies, axis=0)
         prices = self._prices(mixture, is_reachable)
         best = best_response(world, prices)
@@ -178,7 +178,7 @@ class FrankWolfe(eqx.Module):
         return best_response(world, prices, counts / needed)
 
     def _prices(self, mixture: Float[Array, " state"], is_reachable: Bool[Array, " state"]) -> Float[Array, " state"]:
-        r"""$\nabla \mathcal{H}_\sigma$; what cannot be reached costs nothing."""
+        r"""The gradient $\nabla \mathcal{H}_\sigma$; 0 for unreachable states."""
         return jnp.where(is_reachable, -1 - _log(mixture + self.smoothing), 0.0)
 
     def _step(
@@ -201,11 +201,15 @@ def best_response(
     prices: Float[Array, " state"],
     probabilities: Float[Array, "state action successor"] | None = None,
 ) -> Plan:
-    """What the policy does that is paid most, by backward induction; planned with other probabilities if such are given."""
-    believed = world.probabilities if probabilities is None else probabilities
+    """The policy that earns most if each visit pays the state's price, by backward induction.
+
+    Args:
+        probabilities: of the model to plan in; None for those of the world.
+    """
+    model = world.probabilities if probabilities is None else probabilities
 
     def back(values: Float[Array, " state"], _: None) -> tuple[Array, Array]:
-        of_actions = jnp.sum(believed * values[world.successors], axis=-1)
+        of_actions = jnp.sum(model * values[world.successors], axis=-1)
         return prices + jnp.max(of_actions, axis=-1), jnp.argmax(of_actions, axis=-1)
 
     _, choices = jax.lax.scan(back, prices, None, length=world.horizon, reverse=True)
@@ -214,8 +218,8 @@ def best_response(
 
 def solve(
     algorithm: FrankWolfe, world: TabularMDP, *, num_iterations: int = 20_000, tolerance: float = 1e-3, seed: int = 0
-) -> Iterator[Found]:
-    """Iterates until the mixture's gap is below the tolerance, in nats, and yields where it stands a few times a second.
+) -> Iterator[Solution]:
+    """Iterates until the gap is below the tolerance, in nats; yields the solution so far a few times a second.
 
     >>> from farflung import make_tabular_world
     >>> *_, found = solve(FrankWolfe(num_agents=2), make_tabular_world("maze-stoc"), tolerance=0.01)
@@ -231,11 +235,11 @@ def solve(
         first = len(gaps)
         window = jnp.int32(first), jnp.int32(num_iterations)
         mixtures, *recorded = _advance(algorithm, world, is_reachable, key, *window, mixtures)
-        lasting = min(_ITERATIONS_PER_CHUNK, num_iterations - first)
+        num_done = min(_ITERATIONS_PER_CHUNK, num_iterations - first)
         entropies, gaps = (
-            np.append(old, np.asarray(new)[:lasting]) for old, new in zip((entropies, gaps), recorded, strict=True)
+            np.append(old, np.asarray(new)[:num_done]) for old, new in zip((entropies, gaps), recorded, strict=True)
         )
-        found = Found(entropies, gaps, mixtures, algorithm.smoothing)
+        found = Solution(entropies, gaps, mixtures, algorithm.smoothing)
         yield found
         if found.gap < tolerance:
             return

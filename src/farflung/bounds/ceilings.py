@@ -1,4 +1,4 @@
-"""What is the best that a team can do? Certified upper bounds on the entropy of the states that it visits."""
+"""Ceilings: certified upper bounds on the entropy of the states that a team visits."""
 
 import time
 from collections.abc import Callable
@@ -32,26 +32,26 @@ _SECONDS_PER_FLOW = 50e-9
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What no team exceeds, history-dependent ones included."""
+    """An upper bound on the expected entropy of any team, also of policies with memory."""
 
     bound: float
     """In nats."""
     normalized_bound: float
-    """In units of the log of the number of states."""
+    """The bound divided by the log of the number of states."""
     exact: bool
-    """Whether a team reaches the bound, to within the solver's tolerance of a millionth of a nat."""
+    """Whether a team reaches the bound, up to the solver's tolerance of a millionth of a nat."""
     method: str
-    """milp, lp, frank-wolfe, or counting where the time allowed nothing else."""
+    """milp, lp, frank-wolfe, or counting if the time limit allows nothing else."""
     value: float
-    """The objective at the visits below, to which the bound could still come down; -inf without visits."""
+    """The objective at `visits`: no better method can lower the bound below it. -inf without visits."""
     visits: Float[np.ndarray, " state"]
-    """How often the best team that was found visits each state, in expectation; NaN if none was."""
+    """The expected visits of the best team that was found to each state; NaN without such a team."""
     trajectories: Int[np.ndarray, "agent times"] | None
-    """The states of such a team's walks, one for each agent, where nothing is random."""
+    """The states that the agents of this team visit, if the world is deterministic."""
     seconds: float
 
     def percentage(self, entropy: Any) -> Any:
-        """An entropy in nats, or several, as a percentage of the bound."""
+        """One or several entropies in nats, as percentages of the bound."""
         return 100 * entropy / self.bound if self.bound > 0 else np.full_like(entropy, 100.0)
 
     def as_json(self) -> dict[str, Any]:
@@ -69,20 +69,20 @@ def ceiling(
     tolerance: float = 1e-3,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Ceiling:
-    """What the expected entropy of the states that a team visits cannot exceed.
+    """An upper bound on the expected entropy of the states that any team of this size visits.
 
     >>> round(ceiling("room-det", agents=2).normalized_bound, 4)
     0.748
 
     Args:
-        world: a tabular world, or its name as `farflung explore` takes it.
-        agents: how many agents (m).
-        trajectories: how many trajectories of each are pooled (K).
-        method: milp (exact, for deterministic worlds), lp, frank-wolfe (for worlds of any size), or auto, which takes the first
-            of them that suits the world.
-        time_limit: in seconds. When it is over, the best bound so far is returned.
-        tolerance: how close, relative to the optimum, frank-wolfe should get to it.
-        on_progress: told by frank-wolfe of value and bound.
+        world: a world with a transition table, or its name as in `farflung explore`.
+        agents: number of agents (m).
+        trajectories: number of pooled trajectories per agent (K).
+        method: milp (exact, for deterministic worlds), lp, frank-wolfe (for worlds of any size), or auto: the first of these
+            that suits the world.
+        time_limit: in seconds; afterwards the best bound so far is returned.
+        tolerance: relative distance to the optimum at which frank-wolfe stops.
+        on_progress: frank-wolfe calls it with value and bound a few times a second.
     """
     began = time.perf_counter()
     flows = flows_of(_table_of(world))
@@ -91,18 +91,20 @@ def ceiling(
     for name, number in (("time_limit", time_limit), ("tolerance", tolerance)):
         check_positive(name, number)
     if method == "milp" and not flows.is_deterministic:
-        raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' for this one")
+        raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' instead")
     if method in ("milp", "lp"):
         check_memory(flows, walks)
     objective = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
 
-    def made(bound: float, is_exact: bool, name: str, value: float, visits: np.ndarray, walked: np.ndarray | None) -> Ceiling:
+    def result(name: str, bound: float, visits: Any = None, *, is_exact: bool = False, walked: Any = None) -> Ceiling:
+        value = -np.inf if visits is None else objective.value(visits)
         bound = value if is_exact else min(bound, _by_counting(flows, objective))
-        normalized = bound / float(np.log(max(flows.num_states, 2)))
+        visits = np.full(flows.num_states, np.nan) if visits is None else visits
+        normalized = _normalized(bound, flows.num_states)
         return Ceiling(bound, normalized, is_exact, name, value, visits, walked, time.perf_counter() - began)
 
     if method == "auto" and _SECONDS_PER_FLOW * flows.horizon * flows.successors.size > time_limit:
-        return made(np.inf, False, "counting", -np.inf, np.full(flows.num_states, np.nan), None)
+        return result("counting", np.inf)
     proven = np.inf
     is_small = num_nonzeros(flows, walks) <= _MOST_NONZEROS
     if method == "milp" or (method == "auto" and is_small and flows.is_deterministic):
@@ -111,29 +113,35 @@ def ceiling(
         if solved.flow is not None:
             visits = visits_of(program, flows, solved.flow, walks)
             walked = trajectories_of(program, flows, solved.flow, walks)
-            return made(solved.bound, solved.is_optimal, "milp", objective.value(visits), visits, walked)
+            return result("milp", solved.bound, visits, is_exact=solved.is_optimal, walked=walked)
         proven = solved.bound
-        if method == "milp" and np.isfinite(solved.bound):
-            return made(solved.bound, False, "milp", -np.inf, np.full(flows.num_states, np.nan), None)
+        if method == "milp" and np.isfinite(proven):
+            return result("milp", proven)
     elif method == "lp" or (method == "auto" and is_small):
         program = build(flows, walks)
         solved = solve_linear(program, time_limit)
         if solved.flow is not None and solved.prices is not None:
             visits = visits_of(program, flows, solved.flow, walks)
-            # The bound is computed anew from the prices, so that it doesn't rest on the solver's tolerances.
+            # The bound is computed again from the prices: it then does not depend on the solver's tolerances.
             bound = walks * flows.best_response(solved.prices)[0] + objective.conjugate(solved.prices)
-            return made(bound, False, "lp", objective.value(visits), visits, None)
+            return result("lp", bound, visits)
     if method in ("lp", "milp"):
-        raise ValueError(f"nothing was proven in {time_limit:g} seconds: allow more, or choose the method 'frank-wolfe'")
+        raise ValueError(
+            f"the method '{method}' has proven no bound in {time_limit:g} seconds: allow more time, or choose 'frank-wolfe'"
+        )
     left = max(0.0, time_limit - (time.perf_counter() - began))
     climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=left, on_progress=on_progress)
-    return made(min(climbed.bound, proven), False, "frank-wolfe", climbed.value, climbed.visits, None)
+    return result("frank-wolfe", min(climbed.bound, proven), climbed.visits)
 
 
 def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:
-    """What holds for any world: no distribution over so many samples, or so many states if that is known, has more entropy."""
+    """The counting bound, which holds for every world: the log of the number of samples, or of states if there are fewer.
+
+    Args:
+        num_states: None if the number of states is unknown.
+    """
     bound = float(np.log(num_samples if num_states is None else min(num_samples, num_states)))
-    normalized = bound / float(np.log(max(num_states or num_samples, 2)))
+    normalized = _normalized(bound, num_states or num_samples)
     return Ceiling(bound, normalized, False, "counting", -np.inf, np.full(num_states or 0, np.nan), None, 0.0)
 
 
@@ -144,9 +152,9 @@ def infinite_trials_optimum(
     time_limit: float | int = 60,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Ceiling:
-    r"""$\max_\pi \mathcal{H}(d_\pi)$, which no mixture of policies exceeds however many samples it draws.
+    r"""The optimum $\max_\pi \mathcal{H}(d_\pi)$ for infinitely many samples: no mixture of policies exceeds it.
 
-    Its bound is certified by the Frank-Wolfe gap.
+    The Frank-Wolfe gap certifies the bound.
 
     Args:
         tolerance: in nats.
@@ -158,9 +166,13 @@ def infinite_trials_optimum(
     objective = MixtureEntropy(flows.horizon + 1, flows.is_reachable)
     climbed = climb(flows, objective, 1, tolerance=tolerance, is_relative=False, time_limit=time_limit, on_progress=on_progress)
     bound = min(climbed.bound, float(np.log(np.count_nonzero(flows.is_reachable))))
-    normalized = bound / float(np.log(max(flows.num_states, 2)))
+    normalized = _normalized(bound, flows.num_states)
     seconds = time.perf_counter() - began
     return Ceiling(bound, normalized, False, "frank-wolfe", climbed.value, climbed.visits, None, seconds)
+
+
+def _normalized(bound: float, num_states: int) -> float:
+    return bound / float(np.log(max(num_states, 2)))
 
 
 def _table_of(world: str | Path | World) -> TabularMDP:
@@ -169,13 +181,13 @@ def _table_of(world: str | Path | World) -> TabularMDP:
     if world.table is not None:
         return world.table
     raise ValueError(
-        f"a ceiling is computed from a transition table, and {type(world).__name__} has none: make it a TabularMDP, say with "
-        "tabular_mdp over bins of its states"
+        f"a ceiling needs a transition table, and {type(world).__name__} has none: build a TabularMDP, for instance with "
+        "tabular_mdp over bins of the states"
     )
 
 
 def _by_counting(flows: Flows, objective: TeamEntropy) -> float:
-    """The entropy of all samples spread as evenly as whole numbers allow over the states within reach."""
+    """The entropy of the samples if they are spread over the reachable states as evenly as whole numbers allow."""
     num_samples, num_states = len(objective.gains), int(np.count_nonzero(flows.is_reachable))
     each, rest = divmod(num_samples, num_states)
     more = objective.terms[min(each + 1, num_samples)]

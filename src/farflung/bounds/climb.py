@@ -1,10 +1,10 @@
-r"""Box for worlds of any size: Frank-Wolfe on the expected visits, with a bound that holds at every moment.
+r"""Ceilings for worlds of any size: Frank-Wolfe on the expected visits, with a valid bound after every step.
 
-Let Y be the expected visits $y$ that policies can have, and $f(y) = \sum_s f_s(y_s)$ concave. For any prices $g$ of the states
+Let Y be the set of expected visits $y$ of policies, and $f(y) = \sum_s f_s(y_s)$ concave. For any prices $g$ of the states
 
 $$\max_{y \in Y} f(y) \le \max_{y \in Y} \langle g, y \rangle + \sum_s \max_{x \ge 0} (f_s(x) - g_s x).$$
 
-Backward induction solves the first term, the second has a closed form. If $g$ is the gradient of f at some y, the right side is
+Backward induction solves the first term; the second has a closed form. If $g$ is the gradient of f at some y, the right side is
 $f(y)$ plus the Frank-Wolfe gap at y.
 """
 
@@ -25,21 +25,21 @@ _LEAST_WIDTH = 0.05
 
 @runtime_checkable
 class Objective(Protocol):
-    """A concave function of the visits, a sum over the states."""
+    """A concave function of the visits: a sum of one term per state."""
 
     def value(self, visits: Visits) -> float: ...
     def prices(self, visits: Visits, width: float) -> Visits:
-        """Its gradient, smoothed over `width` visits where it has kinks."""
+        """The gradient, smoothed over `width` visits where the function has kinks."""
 
     def conjugate(self, prices: Visits) -> float:
         r"""$\sum_s \max_x (f_s(x) - g_s x)$."""
 
 
 class TeamEntropy:
-    r"""The most that the expected entropy of n samples can be, given how often each state is visited in expectation.
+    r"""The largest expected entropy of n samples, given the expected visits to each state.
 
-    Visits $N_s$ are whole numbers, so with $h(c) = -\frac{c}{n} \log \frac{c}{n}$ the mean of $h(N_s)$ is at most what h,
-    interpolated between whole numbers, is at the mean of $N_s$.
+    Visits $N_s$ are whole numbers. With $h(c) = -\frac{c}{n} \log \frac{c}{n}$, interpolated linearly between whole numbers,
+    the mean of $h(N_s)$ is therefore at most h at the mean of $N_s$.
     """
 
     def __init__(self, num_samples: int, most_visits: Int[np.ndarray, " state"]) -> None:
@@ -66,11 +66,11 @@ class TeamEntropy:
 
 
 class MixtureEntropy:
-    r"""$\mathcal{H}(d)$ of the state distribution $d = y / (T + 1)$: what infinitely many samples show."""
+    r"""The entropy $\mathcal{H}(d)$ of the state distribution $d = y / (T + 1)$: the limit of infinitely many samples."""
 
-    def __init__(self, num_samples: int, is_within_reach: Bool[np.ndarray, " state"]) -> None:
+    def __init__(self, num_samples: int, is_reachable: Bool[np.ndarray, " state"]) -> None:
         self.num_samples = num_samples
-        self.is_within_reach = is_within_reach
+        self.is_reachable = is_reachable
 
     def value(self, visits: Visits) -> float:
         shares = visits / self.num_samples
@@ -78,13 +78,15 @@ class MixtureEntropy:
 
     def prices(self, visits: Visits, width: float) -> Visits:
         logs = np.log(np.maximum(visits / self.num_samples, _LEAST))
-        return np.where(self.is_within_reach, -(1 + logs) / self.num_samples, 0.0)
+        return np.where(self.is_reachable, -(1 + logs) / self.num_samples, 0.0)
 
     def conjugate(self, prices: Visits) -> float:
-        return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_within_reach]))
+        return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_reachable]))
 
 
 class Climbed(NamedTuple):
+    """The best visits that were found, their value, and an upper bound on the value of all visits."""
+
     visits: Visits
     value: float
     bound: float
@@ -100,15 +102,15 @@ def climb(
     time_limit: float | int,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Climbed:
-    """The best visits that are found, their value, and what no visits exceed. It ends early when it no longer gets anywhere.
+    """Maximises the objective over the expected visits of all policies; stops early if the bound no longer improves.
 
     Args:
-        tolerance: stop when the bound is so close to the value, relative to it or in nats.
+        tolerance: largest accepted difference between bound and value, relative to the value or in nats.
         time_limit: in seconds; at least one step is taken.
-        on_progress: told value and bound a few times a second.
+        on_progress: called with value and bound a few times a second.
     """
     ends_at = time.perf_counter() + time_limit
-    told_at, slow_from, slow_bracket = 0.0, 1000, np.inf
+    reported_at, checked_at, last_bracket = 0.0, 1000, np.inf
     visits, bound, step = num_agents * flows.uniform_visits(), np.inf, 0
     while True:
         width = max(_LEAST_WIDTH, 1 / (1 + step / 20))
@@ -116,21 +118,21 @@ def climb(
         earned, own_visits = flows.best_response(prices)
         bound = min(bound, num_agents * earned + objective.conjugate(prices))
         value, now = objective.value(visits), time.perf_counter()
-        if on_progress is not None and now - told_at > 0.25:
+        if on_progress is not None and now - reported_at > 0.25:
             on_progress(value, bound)
-            told_at = now
+            reported_at = now
         bracket = bound - value
-        is_stuck = step == slow_from and bracket > 0.9 * slow_bracket
+        is_stuck = step == checked_at and bracket > 0.9 * last_bracket
         if bracket <= tolerance * (value if is_relative else 1) or now > ends_at or is_stuck:
             return Climbed(visits, value, bound)
-        if step == slow_from:
-            slow_from, slow_bracket = 2 * step, bracket
-        visits = _towards(objective, visits, num_agents * own_visits, width)
+        if step == checked_at:
+            checked_at, last_bracket = 2 * step, bracket
+        visits = _line_search(objective, visits, num_agents * own_visits, width)
         step += 1
 
 
-def _towards(objective: Objective, visits: Visits, target: Visits, width: float) -> Visits:
-    """The highest point on the way from one to the other, where the slope changes its sign."""
+def _line_search(objective: Objective, visits: Visits, target: Visits, width: float) -> Visits:
+    """The best point between visits and target: the slope changes its sign there."""
     direction = target - visits
     slope = lambda share: objective.prices(visits + share * direction, width) @ direction  # noqa: E731
     if slope(1.0) >= 0:

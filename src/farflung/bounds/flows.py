@@ -1,4 +1,4 @@
-"""A world unrolled over time: who can be where when, and which policy collects most where states have prices."""
+"""A tabular world unrolled over time: reachable states, and the policy that earns most where visits are paid."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from farflung.worlds.tabular import TabularMDP, reachable_states
 
 @dataclass(frozen=True)
 class Flows:
-    """The dynamics of a tabular world in double precision, for computations whose result is a proof."""
+    """The dynamics of a tabular world in double precision, as certified bounds need it."""
 
     successors: Int[np.ndarray, "state action successor"]
     probabilities: Float[np.ndarray, "state action successor"]
@@ -33,7 +33,7 @@ class Flows:
 
     @cached_property
     def kernel(self) -> csr_array:
-        """A sparse matrix [state x action, state]."""
+        """The transition probabilities as a sparse matrix [state x action, state]."""
         num_rows, num_successors = self.num_states * self.num_actions, self.successors.shape[2]
         ends = np.arange(num_rows + 1) * num_successors
         shape = (num_rows, self.num_states)
@@ -41,7 +41,7 @@ class Flows:
 
     @cached_property
     def is_within_reach(self) -> Bool[np.ndarray, "times state"]:
-        """Where an agent can be at each of the times 0 to `horizon`."""
+        """Which states an agent can be in at each of the times 0 to `horizon`."""
         reached = [self.start > 0]
         for _ in range(self.horizon):
             following = np.zeros(self.num_states, dtype=bool)
@@ -51,7 +51,7 @@ class Flows:
 
     @cached_property
     def most_visits(self) -> Int[np.ndarray, " state"]:
-        """How often an agent can visit each state at most; 0 if it is out of reach."""
+        """The largest number of visits of one agent to each state; 0 for unreachable states."""
         states, distances = reachable_states(self.successors, self.probabilities, self.start)
         visits = np.zeros(self.num_states, dtype=np.int64)
         visits[states] = np.maximum(self.horizon + 1 - distances, 0)
@@ -63,9 +63,9 @@ class Flows:
         return self.most_visits > 0
 
     def best_response(self, prices: Float[np.ndarray, " state"]) -> tuple[float, Float[np.ndarray, " state"]]:
-        """What an agent that is paid a state's price for each visit gets at most, and the visits that get it.
+        """The most that an agent can earn if each visit pays the state's price, and the expected visits that earn it.
 
-        Backward induction, and propagation of the policy that it finds.
+        Backward induction finds the policy; forward propagation gives its visits.
         """
         values, choices = prices, []
         for _ in range(self.horizon):
@@ -81,7 +81,7 @@ class Flows:
         return float(self.start @ values), visits
 
     def uniform_visits(self) -> Float[np.ndarray, " state"]:
-        """How often an agent that acts uniformly at random visits each state."""
+        """The expected visits of an agent that acts uniformly at random."""
         distribution, visits = self.start, self.start.copy()
         for _ in range(self.horizon):
             distribution = self.kernel.T @ np.repeat(distribution / self.num_actions, self.num_actions)
@@ -90,6 +90,7 @@ class Flows:
 
 
 def flows_of(world: TabularMDP) -> Flows:
+    """The dynamics of a world, with probabilities that sum to one in double precision."""
     successors = np.asarray(world.successors)
     probabilities = np.diff(np.asarray(world.cumulative_probability, dtype=np.float64), axis=-1, prepend=0.0)
     shares = np.diff(np.asarray(world.start_cumulative_probability, dtype=np.float64), prepend=0.0)

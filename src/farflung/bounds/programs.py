@@ -1,4 +1,4 @@
-"""The ceiling as a linear program and, where nothing is random, as an integer program, solved by HiGHS."""
+"""The ceiling as a linear program or, in deterministic worlds, as an integer program; HiGHS solves both."""
 
 import contextlib
 from pathlib import Path
@@ -17,10 +17,10 @@ _MANY_VARIABLES = 4000
 
 
 class Program(NamedTuple):
-    """Maximise the entropy over flows of agents through (time, state), and over how many visits each state gets.
+    """Maximises the entropy over the flows of agents through (time, state).
 
-    The variables are first the expected number of agents that make each move at each time, then for each state and each number
-    c of visits how much of the c-th visit there is.
+    The first variables are flows: the expected number of agents that make each move at each time. The others are, for each
+    state and each c, the fraction of the c-th visit to that state.
     """
 
     costs: Float[np.ndarray, " variable"]
@@ -29,42 +29,44 @@ class Program(NamedTuple):
     upper: Float[np.ndarray, " variable"]
     times: Int[np.ndarray, " flow"]
     moves: Int[np.ndarray, " flow"]
-    """The time and the move of each variable that is a flow."""
+    """Time and move of each flow."""
     own_state: Int[np.ndarray, " move"]
     targets: csr_array
-    """Where each move leads: [move, state]."""
+    """Probabilities of the next state of each move: [move, state]."""
     num_nodes: int
-    """The first rows keep the flow at each time and state; the others count the visits to each state."""
+    """The number of (time, state) pairs: as many rows conserve the flow; the other rows count the visits to each state."""
 
 
 class Solved(NamedTuple):
-    value: float
-    """Of the solution that was found; -inf without one."""
+    """The solver's answer."""
+
     bound: float
-    """What no team exceeds; inf if nothing was proven."""
+    """Upper bound on the entropy of any team; inf if nothing was proven."""
     flow: Float[np.ndarray, " flow"] | None
+    """The best solution that was found, if any."""
     prices: Float[np.ndarray, " state"] | None
     is_optimal: bool
 
 
 def num_nonzeros(flows: Flows, num_agents: int) -> int:
-    """About how large the program is at most, without building it."""
+    """An upper estimate of the program's size, without building it."""
     num_moves = int(np.maximum(flows.most_visits - 1, 0).sum()) * flows.num_actions
     return num_moves * (1 + 2 * flows.successors.shape[2]) + int(flows.most_visits.sum()) * num_agents
 
 
 def check_memory(flows: Flows, num_agents: int) -> None:
+    """Raises ValueError if the program would not fit into memory."""
     needed = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO
     free = _free_memory()
     if needed > free:
         raise ValueError(
-            f"the program would take about {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: "
+            f"the program would take about {needed / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free: "
             "choose the method 'frank-wolfe', which needs no more memory than the world"
         )
 
 
 def _free_memory() -> float:
-    """What the machine has left, in bytes; infinite where it doesn't tell."""
+    """The machine's available memory in bytes; infinite on systems without /proc/meminfo."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
@@ -72,6 +74,7 @@ def _free_memory() -> float:
 
 
 def build(flows: Flows, num_agents: int) -> Program:
+    """The program of a world and a number of agents."""
     own_state, targets = _distinct_moves(flows)
     reach = flows.is_within_reach
     num_nodes = int(reach[:-1].sum())
@@ -104,7 +107,7 @@ def build(flows: Flows, num_agents: int) -> Program:
     right_side[node[0][reach[0]]] = num_agents * flows.start[reach[0]]
     right_side[num_nodes:] = num_agents * flows.start
     gains = TeamEntropy(num_agents * (flows.horizon + 1), most_visits).gains[counts - 1]
-    # A flow needs no upper bound of its own, and one would take part in the prices of the states.
+    # Flows get no upper bound: its dual variables would change the prices of the states.
     upper = np.concatenate([np.full(num_flows, np.inf), np.ones(num_counts)])
     costs = np.concatenate([np.zeros(num_flows), -gains])
     return Program(costs, matrix, right_side, upper, times, moves, own_state, targets, num_nodes)
@@ -122,9 +125,9 @@ def solve_linear(program: Program, time_limit: float | int) -> Solved:
         options={"time_limit": time_limit},
     )
     if found.status != 0:
-        return Solved(-np.inf, np.inf, None, None, False)
+        return Solved(np.inf, None, None, False)
     prices = -found.eqlin.marginals[program.num_nodes :]
-    return Solved(-found.fun, -found.fun, found.x[: len(program.moves)], prices, True)
+    return Solved(-found.fun, found.x[: len(program.moves)], prices, True)
 
 
 def solve_integer(program: Program, time_limit: float | int) -> Solved:
@@ -139,24 +142,25 @@ def solve_integer(program: Program, time_limit: float | int) -> Solved:
     )
     bound = np.inf if found.mip_dual_bound is None else -found.mip_dual_bound
     if found.x is None:
-        return Solved(-np.inf, bound, None, None, False)
-    return Solved(-found.fun, bound, np.round(found.x[: len(program.moves)]), None, found.status == 0)
+        return Solved(bound, None, None, False)
+    return Solved(bound, np.round(found.x[: len(program.moves)]), None, found.status == 0)
 
 
 def visits_of(program: Program, flows: Flows, flow: Float[np.ndarray, " flow"], num_agents: int) -> Float[np.ndarray, " state"]:
+    """The expected visits of all agents to each state."""
     return num_agents * flows.start + program.targets[program.moves].T @ flow
 
 
 def trajectories_of(
     program: Program, flows: Flows, flow: Float[np.ndarray, " flow"], num_agents: int
 ) -> Int[np.ndarray, "agent times"]:
-    """Walks that together make up a whole-numbered flow in a deterministic world."""
+    """One walk per agent that together make up a whole-numbered flow of a deterministic world."""
     states = np.full(num_agents, flows.start.argmax())
     walks = [states]
-    successor = program.targets.indices  # one for each move
+    successor = program.targets.indices  # moves of a deterministic world have one successor each
     for time in range(flows.horizon):
         now = program.times == time
-        made = np.repeat(program.moves[now], flow[now].astype(int))  # sorted by the state that they leave
+        made = np.repeat(program.moves[now], flow[now].astype(int))  # in the order of the states that the agents leave
         following = np.empty_like(states)
         following[np.argsort(states, kind="stable")] = successor[made]
         states = following
@@ -165,12 +169,12 @@ def trajectories_of(
 
 
 def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], csr_array]:
-    """The state of each move and where it leads; actions of a state that do the same are one move."""
+    """State and next-state probabilities of each move; actions with the same effect in a state are one move."""
     num_actions = flows.num_actions
     kernel = flows.kernel.copy()
     kernel.sum_duplicates()
     kernel.eliminate_zeros()
-    # Equal rows have equal products with random numbers, and others have not.
+    # Products with random numbers are equal for equal rows only.
     mark = np.round(kernel @ np.random.default_rng(0).random(flows.num_states), 9)
     own_state = np.repeat(np.arange(flows.num_states), num_actions)
     _, first = np.unique(np.stack([own_state, mark]), axis=1, return_index=True)

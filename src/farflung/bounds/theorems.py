@@ -1,9 +1,10 @@
-r"""The paper's theorems as functions, and sharper ones from the literature beside them.
+r"""The paper's theorems as functions, and sharper bounds from the literature.
 
-Entropies are natural. `docs/theory.md` goes through the proofs.
+Entropies are in nats. `docs/theory.md` discusses the proofs.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,21 +30,21 @@ def variance(distribution: Distribution) -> float:
 
 
 def deviation_probability(distribution: Distribution, num_samples: int, epsilon: float) -> float:
-    r"""Theorem 4.1: n independent samples of d have an entropy more than ε below that of d with at most this probability.
+    r"""Theorem 4.1: an upper bound on the probability that the entropy of n independent samples of d is more than ε too low.
 
-    $2 S \exp\left(-\frac{n \epsilon^2 \mathrm{Var}(d)}{2 S^3 \mathcal{H}(d)^2}\right)$, or 1 where that is more.
+    $2 S \exp\left(-\frac{n \epsilon^2 \mathrm{Var}(d)}{2 S^3 \mathcal{H}(d)^2}\right)$, and at most 1.
     """
     shares = check_distribution(distribution)
     check_positive("epsilon", epsilon)
     entropy = stats.entropy(shares)
     if entropy == 0:
-        return 0.0  # the limit: there is nothing to be missed
+        return 0.0  # the limit: the samples have entropy 0 too
     exponent = _whole_samples(num_samples) * epsilon**2 * variance(shares) / (2 * len(shares) ** 3 * entropy**2)
     return min(1.0, 2 * len(shares) * math.exp(-exponent))
 
 
 def samples_needed(distribution: Distribution, epsilon: float, delta: float) -> int:
-    r"""Theorem 4.1 solved for n: so many samples have an entropy within ε of that of d with probability 1 - δ.
+    r"""Theorem 4.1 solved for n: the samples after which the entropy is at most ε too low, with probability 1 - δ.
 
     $\frac{2 S^3 \mathcal{H}(d)^2}{\epsilon^2 \mathrm{Var}(d)} \ln \frac{2 S}{\delta}$
     """
@@ -58,7 +59,7 @@ def samples_needed(distribution: Distribution, epsilon: float, delta: float) -> 
 
 
 def bias_bound(num_states: int, num_samples: int) -> float:
-    r"""By how much samples underestimate the entropy on average, at most: $\log(1 + \frac{S - 1}{n})$.
+    r"""An upper bound on how much n samples underestimate the entropy on average: $\log(1 + \frac{S - 1}{n})$.
 
     Paninski, "Estimation of Entropy and Mutual Information", Neural Computation 15, 2003, Proposition 1.
     """
@@ -66,7 +67,7 @@ def bias_bound(num_states: int, num_samples: int) -> float:
 
 
 def largest_change(num_samples: int) -> float:
-    r"""By how much the entropy of n samples changes at most when one of them does: the entropy of a coin with odds 1 : n - 1.
+    r"""The largest change of the entropy of n samples when one sample changes: the entropy of a coin with odds 1 : n - 1.
 
     Moving a sample from a state seen k times to one seen j times changes the entropy by $g(j) - g(k - 1)$, where
     $g(j) = h(\frac{j + 1}{n}) - h(\frac{j}{n})$ falls with j. So the change is largest for j = 0 and k = n.
@@ -79,10 +80,10 @@ def largest_change(num_samples: int) -> float:
 
 
 def sharper_deviation_probability(num_states: int, num_samples: int, epsilon: float) -> float:
-    r"""What Theorem 4.1 bounds, for any distribution over S states: bounded differences and a bound on the bias.
+    r"""A sharper bound on the probability of Theorem 4.1, for any distribution over S states, by bounded differences.
 
     $\exp\left(-\frac{2 (\epsilon - b)^2}{n c^2}\right)$ with the bias b of `bias_bound` and the change c of `largest_change`; 1
-    where ε is not above b. McDiarmid, "On the method of bounded differences", 1989; for entropies Antos and Kontoyiannis,
+    if ε is at most b. McDiarmid, "On the method of bounded differences", 1989; for entropies Antos and Kontoyiannis,
     "Convergence properties of functional estimates for discrete distributions", Random Structures & Algorithms 19, 2001.
     """
     check_positive("epsilon", epsilon)
@@ -94,26 +95,24 @@ def sharper_deviation_probability(num_states: int, num_samples: int, epsilon: fl
 
 
 def sharper_samples_needed(num_states: int, epsilon: float, delta: float) -> int:
-    """The smallest n from which on `sharper_deviation_probability` stays at or below δ."""
+    """The smallest n such that `sharper_deviation_probability` is at most δ for n and all larger numbers."""
     check_positive("epsilon", epsilon)
     check_probability("delta", delta)
-    high = 4  # from here on it falls
-    while sharper_deviation_probability(num_states, high, epsilon) > delta:
+
+    def is_enough(number: int) -> bool:
+        return sharper_deviation_probability(num_states, number, epsilon) <= delta
+
+    high = 4  # the probability decreases from here on
+    while not is_enough(high):
         high *= 2
-    low = high // 2 if high > 4 else 3
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if sharper_deviation_probability(num_states, middle, epsilon) > delta:
-            low = middle
-        else:
-            high = middle
-    while high > 1 and sharper_deviation_probability(num_states, high - 1, epsilon) <= delta:
-        high -= 1
-    return high
+    number = bisect_left(range(high), True, lo=high // 2 + 1 if high > 4 else 4, key=is_enough)
+    while number > 1 and is_enough(number - 1):
+        number -= 1
+    return number
 
 
 class Decomposition(NamedTuple):
-    """The entropy of a mixture, and the two parts that it is the sum of (section 4 of the paper)."""
+    """The entropy of a mixture, and its two summands (section 4 of the paper)."""
 
     mixture: float
     individual: float
@@ -123,7 +122,7 @@ class Decomposition(NamedTuple):
 
 
 def mixture_decomposition(distributions: Float[np.ndarray, "agent state"]) -> Decomposition:
-    r"""$\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (its section 4)."""
+    r"""$\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (section 4)."""
     shares = np.stack([check_distribution(each) for each in distributions])
     mixture = shares.mean(axis=0)
     individual = float(np.mean(stats.entropy(shares, axis=1)))
@@ -133,7 +132,7 @@ def mixture_decomposition(distributions: Float[np.ndarray, "agent state"]) -> De
 
 
 def disjoint_mixture_entropy(entropies: Sequence[float]) -> float:
-    r"""The entropy of a team whose agents never meet: $\frac1m \sum_i \mathcal{H}(d_i) + \log m$ (section 4 of the paper).
+    r"""The entropy of a team whose agents share no state: $\frac1m \sum_i \mathcal{H}(d_i) + \log m$ (section 4 of the paper).
 
     >>> disjoint_mixture_entropy([0.0, 0.0]) == math.log(2)
     True
@@ -142,9 +141,9 @@ def disjoint_mixture_entropy(entropies: Sequence[float]) -> float:
 
 
 class SmoothedEntropy(NamedTuple):
-    r"""$\mathcal{H}_\sigma(d) = -\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$, to which the convergence theorem can apply.
+    r"""$\mathcal{H}_\sigma(d) = -\sum_s (d(s) + \sigma) \log(d(s) + \sigma)$, a smooth entropy for the convergence theorem.
 
-    The entropy itself is neither smooth nor of bounded gradient at the edge of the simplex.
+    The entropy itself is not smooth at the edge of the simplex, and its gradient is unbounded there.
     """
 
     smoothing: float
@@ -156,17 +155,17 @@ class SmoothedEntropy(NamedTuple):
 
     @property
     def gradient_bound(self) -> float:
-        r"""B: $|\partial \mathcal{H}_\sigma| = |1 + \log(d(s) + \sigma)|$ at most."""
+        r"""B: $|\partial \mathcal{H}_\sigma| = |1 + \log(d(s) + \sigma)| \le B$."""
         return max(abs(1 + math.log(self.smoothing)), 1 + math.log1p(self.smoothing))
 
     @property
     def price_range(self) -> float:
-        """By how much the components of the gradient differ at most."""
+        """The largest difference between two components of the gradient."""
         return math.log1p(1 / self.smoothing)
 
 
 def density_samples(num_states: int, tolerance: float, delta: float = 0.05) -> int:
-    r"""So many trajectories show a state distribution to within ε in every state, with probability 1 - δ.
+    r"""The trajectories that estimate a state distribution up to ε in every state, with probability 1 - δ.
 
     $\frac{1}{2 \epsilon^2} \ln \frac{2 S}{\delta}$, by Hoeffding's inequality for each state and the union bound.
     """
@@ -178,11 +177,11 @@ def density_samples(num_states: int, tolerance: float, delta: float = 0.05) -> i
 def planning_samples(
     num_states: int, num_actions: int, horizon: int, price_range: float, tolerance: float, delta: float = 0.05
 ) -> int:
-    r"""So many samples of each state and action make a model in which the best plan is worth all but ε, with probability 1 - δ.
+    r"""The samples of each state and action from which a model loses at most ε in planning, with probability 1 - δ.
 
-    $\frac{(2 T R)^2}{2 \epsilon^2} \ln \frac{2 S A T}{\delta}$, where R bounds by how much the mean price of an episode's
-    states varies. Each of T steps back adds an error of at most $R \sqrt{\ln(2 S A T / \delta) / 2n}$ (Hoeffding) to the
-    values, and a plan loses at most twice what the values are off.
+    $\frac{(2 T R)^2}{2 \epsilon^2} \ln \frac{2 S A T}{\delta}$, where R bounds the range of the mean price of an episode's
+    states. Each of T steps of backward induction adds an error of at most $R \sqrt{\ln(2 S A T / \delta) / 2n}$ (Hoeffding)
+    to the values, and a plan loses at most twice the error of the values.
     """
     check_positive("tolerance", tolerance)
     check_probability("delta", delta)
@@ -212,10 +211,10 @@ def frank_wolfe_gap(
     density_error: float = 0.0,
     planning_error: float = 0.0,
 ) -> float:
-    r"""The theorem's bound on how far the mixture is from the optimum after some iterations.
+    r"""The theorem's bound on the distance of the mixture from the optimum after some iterations.
 
-    $B e^{-\eta T} + 2 \beta \epsilon_0 + \epsilon_1 + \frac{\eta \beta |S|}{N}$. The 1/N in the last term needs agents whose
-    plans deviate from the mixture independently of one another; if they all plan the same, it is lost (`docs/theory.md`).
+    $B e^{-\eta T} + 2 \beta \epsilon_0 + \epsilon_1 + \frac{\eta \beta |S|}{N}$. The last term shrinks with 1/N only if
+    the agents' plans deviate from the mixture independently of each other, not if all agents plan the same (`docs/theory.md`).
     """
     beta = objective.smoothness
     start = objective.gradient_bound * math.exp(-step_size * iteration)
@@ -223,17 +222,17 @@ def frank_wolfe_gap(
 
 
 def check_distribution(distribution: Distribution) -> Float[np.ndarray, " state"]:
-    """The distribution as an array, if it is one."""
+    """The distribution as an array; raises ValueError if it is none."""
     shares = np.asarray(distribution, dtype=np.float64)
     if shares.ndim != 1 or len(shares) == 0:
-        raise ValueError(f"a distribution is a list of probabilities, not an array of shape {shares.shape}")
+        raise ValueError(f"a distribution must be a list of probabilities, not an array of shape {shares.shape}")
     if not np.isfinite(shares).all() or (shares < 0).any():
-        raise ValueError("a distribution has no negative or missing probabilities")
+        raise ValueError("the probabilities of a distribution must be finite and not negative")
     if abs(shares.sum() - 1) > _TOLERANCE:
-        raise ValueError(f"the probabilities of a distribution add up to one, not {shares.sum():.6g}: divide by their sum")
+        raise ValueError(f"probabilities must add up to one, not {shares.sum():.6g}: divide them by their sum")
     return np.asarray(shares / shares.sum())
 
 
 def _whole_samples(number: int) -> int:
-    """Nobody draws them: of a bound that asks for billions, all are counted."""
+    """The number itself, without the usual upper limit: samples of a bound are never drawn."""
     return whole_number("num_samples", number, math.inf)

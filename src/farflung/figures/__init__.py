@@ -1,4 +1,4 @@
-"""Results as matplotlib figures: pure functions, nothing is shown or saved here."""
+"""Results as matplotlib figures, which the caller shows or saves."""
 
 from farflung.figures.explored import explored
 from farflung.figures.maps import draw_on_map

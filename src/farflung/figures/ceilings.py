@@ -1,4 +1,4 @@
-"""The best that a team can do, on the map."""
+"""The figure of `farflung ceiling`: the best team that was found."""
 
 import matplotlib as mpl
 import numpy as np
@@ -9,37 +9,34 @@ from matplotlib.figure import Figure
 from farflung.bounds.ceilings import Ceiling
 from farflung.figures.maps import draw_on_map, is_wide
 from farflung.figures.style import BLUE, STYLE
-from farflung.worlds.tabular import TabularMDP
+from farflung.worlds.world import World
 
 _MOST_WALKS_SHOWN = 12
 
 
-def best_team(world: TabularMDP, ceiling: Ceiling) -> Figure:
-    """How often the best team that was found visits each state, and its agents' walks where nothing is random."""
+@mpl.rc_context(STYLE)
+def best_team(world: World, ceiling: Ceiling) -> Figure:
+    """The expected visits of the best team to each state and, in deterministic worlds, the walks of its agents."""
     visits = np.nan_to_num(ceiling.visits)
-    with mpl.rc_context(STYLE):
-        kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
-        title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
-        if world.positions is None:
-            figure = Figure(figsize=(8, 3.4), layout="constrained")
-            axis = figure.subplots()
-            axis.bar(np.arange(1, world.num_states + 1), np.sort(visits)[::-1], width=1, color=BLUE)
-            axis.set(xlabel="states, most visited first", ylabel="expected visits")
-            axis.set_title(title, fontsize=9)
-            return figure
-        size = (8, 4.2) if is_wide(world) else (6.4, 6)
-        figure = Figure(figsize=size, layout="constrained")
-        axis = figure.subplots()
-        norm = Normalize(0, max(1.0, float(visits.max())))
-        image = draw_on_map(axis, world, visits, norm)
+    has_map = world.positions is not None
+    size = (8, 3.4) if not has_map else (8, 4.2) if is_wide(world) else (6.4, 6)
+    figure = Figure(figsize=size, layout="constrained")
+    axis = figure.subplots()
+    if has_map:
+        image = draw_on_map(axis, world, visits, Normalize(0, max(1.0, float(visits.max()))))
         if ceiling.trajectories is not None:
             _draw_walks(axis, world, ceiling.trajectories)
         figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")
-        axis.set_title(title, fontsize=9)
+    else:
+        axis.bar(np.arange(1, world.num_states + 1), np.sort(visits)[::-1], width=1, color=BLUE)
+        axis.set(xlabel="states, most visited first", ylabel="expected visits")
+    kind = "reached by the walks shown" if ceiling.exact else f"an upper bound ({ceiling.method})"
+    title = f"at most {ceiling.bound:.4f} nats, {ceiling.normalized_bound:.4f} of log(states): {kind}"
+    axis.set_title(title, fontsize=9)
     return figure
 
 
-def _draw_walks(axis: Axes, world: TabularMDP, walks: np.ndarray) -> None:
+def _draw_walks(axis: Axes, world: World, walks: np.ndarray) -> None:
     positions = np.asarray(world.positions)
     shown = walks[:_MOST_WALKS_SHOWN]
     shifts = np.linspace(-0.28, 0.28, len(shown)) if len(shown) > 1 else np.zeros(1)

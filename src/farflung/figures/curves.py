@@ -1,14 +1,25 @@
-"""How a metric develops while a team learns."""
+"""Learning curves: metrics of a team against its policy updates."""
 
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from farflung.figures.style import RED
+from farflung.bounds.ceilings import Ceiling
+from farflung.figures.style import BLUE, LEGEND, RED, STYLE, seeds_label
 from farflung.runs.run import Run
 from farflung.runs.statistics import mean_and_interval
+from farflung.training.progress import last_percent
 
 
 def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-", label: str = "", band: str = "") -> None:
-    """The mean over the seeds with its 95% confidence band, of which the labels go into a legend."""
+    """Draws the mean of a metric over the seeds, with its 95% confidence band.
+
+    Args:
+        label: of the mean, in a legend.
+        band: label of the confidence band.
+    """
     updates = run.updates[run.is_spaced]
     mean, half_width = mean_and_interval(getattr(run.metrics, metric)[:, run.is_spaced])
     axis.plot(updates, mean, color=color, ls=style, lw=1.3, label=label)
@@ -17,9 +28,34 @@ def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-
 
 
 def draw_ceiling(axis: Axes, normalized_bound: float, *, color: str = RED, label: str = "") -> None:
-    """A line at what no team exceeds."""
+    """Draws a line at the ceiling, which no team exceeds."""
     axis.axhline(normalized_bound, color=color, ls=":", lw=1.3, label=label)
 
 
 def ceiling_label(is_exact: bool) -> str:
     return "best possible" if is_exact else "upper bound"
+
+
+@mpl.rc_context(STYLE)
+def live(
+    updates: Int[np.ndarray, " record"],
+    normalized_entropy: Float[np.ndarray, "seed record"],
+    num_updates: int,
+    ceiling: Ceiling | None,
+    label: str,
+) -> Figure:
+    """The entropy of an unfinished training: the mean and the range over the seeds, and the ceiling once it is known."""
+    is_spaced = (updates < last_percent(num_updates)) | (updates == updates[-1])
+    shown, values = updates[is_spaced], normalized_entropy[:, is_spaced]
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(shown, values.mean(axis=0), color=BLUE, lw=1.3, label=seeds_label(len(values)))
+    if len(values) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        axis.fill_between(shown, low, high, color=BLUE, alpha=0.2, lw=0, label="lowest to highest seed")
+    if ceiling is not None:
+        draw_ceiling(axis, ceiling.normalized_bound, label=ceiling_label(ceiling.exact))
+    axis.set(xlim=(0, num_updates), xlabel="policy updates", ylabel=label)
+    axis.grid(alpha=0.25)
+    figure.legend(loc="outside lower center", **LEGEND)
+    return figure

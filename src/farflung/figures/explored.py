@@ -1,53 +1,53 @@
-"""What a run of `farflung explore` has learnt."""
+"""The figure of a run of `farflung explore`: learning curves beside the visits of the team."""
 
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from farflung.figures import maps
 from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
-from farflung.figures.maps import draw_on_map, is_wide
-from farflung.figures.paths import draw_team
-from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain
+from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain, seeds_label, team_label
 from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
 
 _MOST_AGENTS_SHOWN = 12
 
 
+@mpl.rc_context(STYLE)
 def explored(run: Run) -> Figure:
-    """The learning curves of a run, and on a map where the team and each of its agents go."""
-    with mpl.rc_context(STYLE):
-        if run.world.projection is not None and run.paths is not None:
-            figure = Figure(figsize=(14, 5), layout="constrained")
-            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
-            _learning_curves(left, left.subplots(len(_labels(run)), 1, sharex=True), run)
-            draw_team(right, run)
-        elif run.world.positions is None:
-            figure = Figure(figsize=(4.5 * len(_labels(run)), 3.8), layout="constrained")
-            _learning_curves(figure, figure.subplots(1, len(_labels(run))), run)
-        else:
-            figure = Figure(figsize=(12, 6 if is_wide(run.world) else 5), layout="constrained")
-            left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
-            _learning_curves(left, left.subplots(2, 1, sharex=True), run)
-            _occupancy_maps(right, run)
-        num_agents = run.config.agents
-        kind = f"one policy, {num_agents} trajectories" if run.config.single else f"{num_agents} agent{'s' * (num_agents > 1)}"
-        figure.suptitle(f"{plain(run.config.world)}, {kind}, horizon {run.world.horizon}", fontweight="bold")
+    """The learning curves of a run, and maps of the visits of the team and of each agent."""
+    labels = _metric_labels(run)
+    if run.world.projection is not None and run.paths is not None:
+        figure = Figure(figsize=(14, 5), layout="constrained")
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 3)).flat
+        _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
+        _draw_paths_and_coverage(right, run)
+    elif run.world.positions is None:
+        figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
+        _draw_curves(figure, figure.subplots(1, len(labels)), run)
+    else:
+        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
+        left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
+        _draw_curves(left, left.subplots(2, 1, sharex=True), run)
+        _draw_occupancies(right, run)
+    title = f"{plain(run.config.world)}, {team_label(run.config)}, horizon {run.world.horizon}"
+    figure.suptitle(title, fontweight="bold")
     return figure
 
 
-def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:
-    num_seeds = len(run.config.seeds)
+def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:
     ceilings = _ceilings(run)
-    for axis, (name, label) in zip(axes, _labels(run).items(), strict=True):
-        mean_label = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
-        draw_curve(axis, run, name, color=BLUE, label=mean_label, band="95% confidence")
+    for axis, (metric, label) in zip(axes, _metric_labels(run).items(), strict=True):
+        draw_curve(axis, run, metric, color=BLUE, label=seeds_label(len(run.config.seeds)), band="95% confidence")
         if "random" in run.summary:
-            axis.axhline(run.summary["random"][name], color=GREY, ls="--", label="random actions")
-        if name in ceilings:
-            draw_ceiling(axis, ceilings[name], label=ceiling_label(run.summary["ceiling"]["exact"]))
+            axis.axhline(run.summary["random"][metric], color=GREY, ls="--", label="random actions")
+        if metric in ceilings:
+            draw_ceiling(axis, ceilings[metric], label=ceiling_label(run.summary["ceiling"]["exact"]))
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
     for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[-1:]:
@@ -58,8 +58,8 @@ def _learning_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> 
     )
 
 
-def _labels(run: Run) -> dict[str, str]:
-    """The metrics that are drawn, and what they are called on an axis."""
+def _metric_labels(run: Run) -> dict[str, str]:
+    """The metrics that are drawn, with the labels of their axes."""
     if run.world.projection is None:
         return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
     labels = {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
@@ -69,7 +69,7 @@ def _labels(run: Run) -> dict[str, str]:
 
 
 def _ceilings(run: Run) -> dict[str, float]:
-    """What no team exceeds, of each metric for which that is known."""
+    """The upper bound of each metric that has a known one."""
     if "ceiling" not in run.summary:
         return {}
     ceilings = {"normalized_entropy": run.summary["ceiling"]["normalized_bound"]}
@@ -78,20 +78,21 @@ def _ceilings(run: Run) -> dict[str, float]:
     return ceilings
 
 
-def _occupancy_maps(figure: SubFigure, run: Run) -> None:
+def _draw_occupancies(figure: SubFigure, run: Run) -> None:
+    """Draws the visits of the team and of each agent on the map."""
     seed = typical_seed(run)
     visits = _visits(run, seed)
     num_agents = len(visits)
     if num_agents == 1:
-        _team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
+        _draw_team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
-    wide = is_wide(run.world)
+    wide = maps.is_wide(run.world)
     if wide:
         parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
     else:
         parts = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.1))
     team_figure, agents_figure = parts.flat
-    _team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
+    _draw_team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
 
     shown = min(num_agents, _MOST_AGENTS_SHOWN)
     num_columns = -(-shown // 2) if wide else min(shown, 2 + (shown > 6))
@@ -101,7 +102,7 @@ def _occupancy_maps(figure: SubFigure, run: Run) -> None:
         if agent >= shown:
             axis.set_axis_off()
             continue
-        image = draw_on_map(axis, run.world, visits[agent], norm)
+        image = maps.draw_on_map(axis, run.world, visits[agent], norm)
         axis.set_title(f"agent {agent + 1}", fontsize=8)
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
@@ -114,8 +115,43 @@ def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
     return np.asarray(occupancy(run.table, run.team(seed).policies))
 
 
-def _team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
+def _draw_team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
     axis = figure.subplots()
-    image = draw_on_map(axis, run.world, visits)
+    image = maps.draw_on_map(axis, run.world, visits)
     axis.set_title(title)
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)
+
+
+def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
+    """Draws one episode of the team where states are vectors, and its visits over several episodes."""
+    assert run.world.projection is not None
+    assert run.paths is not None
+    plane, points = maps.plane_of(run.world), maps.points_of(run.paths.features)
+    ways, coverage = figure.subplots(1, 2)
+    maps.draw_paths(ways, plane, points[0])
+    meaning, groups = maps.by_color(points[0])
+    ways.set_title(f"where {'each' if len(groups) > 1 else 'the'} {meaning} goes (seed {run.paths.seed})")
+    if len(groups) > len(maps.AGENT_COLORS):
+        scale = ScalarMappable(Normalize(0.5, len(groups) + 0.5), maps.color_scale(len(groups)))
+        figure.colorbar(scale, cax=_beside(ways), label=meaning, ticks=MaxNLocator(integer=True))
+        ways.legend(handles=ways.lines[-1:], loc="lower right", fontsize=8, handlelength=1.2)
+    else:
+        legend = ways.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8, handlelength=1.2)
+        for line in legend.get_lines()[:-1]:
+            line.set_linewidth(2)
+    coverage.set_title(f"where the {'policy' if points.shape[1] == 1 else 'team'} is, in {len(points)} repetitions")
+    if len(run.world.projection.names) == 1:
+        visits = plane.visits(points)[0]
+        coverage.stairs(visits / visits.sum(), plane.edges[1], fill=True, color=BLUE)
+        coverage.set(xlabel=plain(plane.names[1]), ylabel="share of visits")
+        coverage.yaxis.set_major_formatter(PercentFormatter(1))
+        return
+    image = maps.draw_coverage(coverage, plane, points)
+    figure.colorbar(
+        image, cax=_beside(coverage), label="share of visits", format=PercentFormatter(1), ticks=MaxNLocator(5, min_n_ticks=2)
+    )
+
+
+def _beside(axis: Axes) -> Axes:
+    """Space for a colour bar as high as the axes, whatever their aspect."""
+    return axis.inset_axes((1.03, 0, 0.035, 1))

@@ -1,77 +1,165 @@
-"""A team that explores, step by step."""
+"""Films of a team's episode, as GIF or MP4."""
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+import jax.random as jr
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from farflung.figures.paths import OUT_OF_REACH, Plane, by_agent, colors_of, draw_plane, fit, is_jump
-from farflung.figures.style import STYLE, plain
+from farflung.config import Film
+from farflung.figures import maps
+from farflung.figures.style import STYLE, plain, team_label
+from farflung.policies.rollout import play
+from farflung.runs.files import umask
+from farflung.runs.run import Run, typical_seed
 
-_CELLS = (OUT_OF_REACH, "white", "#cfe1f2")
-"""Colours of cells that cannot be reached, that have not been visited yet, and that have."""
+_DPI = 100
+_SECONDS_AT_THE_END = 1.5
+_LOWEST_FPS = 4
+_SPREAD = 0.22
+"""The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
+_CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
+"""The colours of unreachable, unvisited and visited cells."""
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
-"""Of a plane in inches; there must be room for the title."""
+"""In inches, of the plane; the title needs the shortest width."""
 _SHARE_TRACED = 0.25
 
 
 class Episode(NamedTuple):
-    """What a team did in one batch element, as it is drawn."""
+    """One episode of a team, ready to be drawn."""
 
     title: str
-    plane: Plane
+    plane: maps.Plane
     points: Float[np.ndarray, "agent trajectory times 2"]
-    """Where the agents are; not a number after an episode's end."""
+    """The positions of the agents in the plane; NaN after an episode's end."""
     cells: Int[np.ndarray, "agent trajectory times"]
-    """The cells or states that they visit; -1 after an episode's end."""
+    """The visited cells or states; -1 after an episode's end."""
     num_cells: int
-    """How many can be visited."""
+    """The number of cells or states that can be visited."""
 
     @property
     def horizon(self) -> int:
         return self.cells.shape[-1] - 1
 
     def covered(self, time: int) -> tuple[int, float]:
-        """How many cells were visited up to a time, and the entropy of the visits in units of the log of all cells."""
+        """The number of cells visited up to a time, and the entropy of the visits divided by the log of all cells."""
         cells = self.cells[..., : time + 1]
         _, counts = np.unique(cells[cells >= 0], return_counts=True)
         shares = counts / counts.sum()
         return len(counts), float(np.sum(shares * -np.log(shares)) / np.log(max(self.num_cells, 2)))
 
 
-def film(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
-    """A figure, and a function that has it show a time of the episode: the agents, their last steps, what they have covered."""
-    plane, points = episode.plane, by_agent(episode.points)[1]
-    colors = np.repeat(colors_of(len(points)), points.shape[1], axis=0)
+def film(
+    run: Run,
+    path: str | Path,
+    *,
+    element: int = 0,
+    seconds: float = 8.0,
+    fps: int = 12,
+    force: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Writes a film of one episode of a run's team, and returns its path.
+
+    Args:
+        path: ends with .gif, or with .mp4 if ffmpeg is installed.
+        element: number of the batch element; where states are vectors, a run has recorded a few.
+        seconds: longest duration.
+        fps: most pictures per second. A film has at most one picture per step.
+        force: replace an existing file.
+        on_progress: called with the number of pictures drawn so far and of all pictures.
+    """
+    settings = Film("", element=element, seconds=seconds, fps=fps)
+    path = Path(path)
+    make_writer = _writer(path, force)
+    episode = episode_of(run, settings.element)
+    num_frames = min(episode.horizon + 1, max(2, round(settings.seconds * settings.fps)))
+    speed = max(num_frames / settings.seconds, _LOWEST_FPS)
+    writer = make_writer(fps=speed)
+    figure, show = draw_episode(episode)
+    try:
+        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".farflung-") as folder:
+            unfinished = Path(folder) / path.name
+            with writer.saving(figure, unfinished, _DPI):
+                for number, time in enumerate(np.linspace(0, episode.horizon, num_frames).round().astype(int).tolist()):
+                    show(time)
+                    writer.grab_frame()
+                    if on_progress is not None:
+                        on_progress(number + 1, num_frames)
+                for _ in range(round(_SECONDS_AT_THE_END * speed)):
+                    writer.grab_frame()
+            unfinished.chmod(0o666 & ~umask())
+            unfinished.replace(path)
+    except subprocess.CalledProcessError:
+        raise ValueError(f"ffmpeg cannot write {path.name}, perhaps because it lacks H.264: choose a .gif") from None
+    except OSError as error:
+        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    return path
+
+
+def episode_of(run: Run, element: int = 0) -> Episode:
+    """The episode of a run's typical team in one batch element."""
+    title = f"{run.config.world}, {team_label(run.config)}"
+    if run.world.projection is not None:
+        if run.paths is None:
+            raise ValueError("the run has no recorded paths of its agents: there is nothing to film")
+        if element >= len(run.paths.features):
+            raise ValueError(
+                f"the run has recorded {len(run.paths.features)} batch elements, numbered from 0: there is no {element}"
+            )
+        projection, features = run.world.projection, run.paths.features[element]
+        cells = maps.cells_of(features, projection.low, projection.high, projection.bins)
+        return Episode(title, maps.plane_of(run.world), maps.points_of(features), cells, run.world.num_states)
+    if run.table.positions is None:
+        raise ValueError(f"the states of {run.config.world} have no positions on a map: there is nothing to film")
+    team = run.team(typical_seed(run)).policies
+    states = np.asarray(play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
+    num_paths = states[..., 0].size
+    angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
+    offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0
+    points = maps.cells_on_map(run.table)[states] + 0.5 + offsets
+    return Episode(title, maps.plane_of(run.table), points, states, run.table.num_states)
+
+
+@mpl.rc_context(STYLE)
+def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
+    """A figure, and a function that draws one time of the episode: the agents, their last steps and the visited cells."""
+    plane, points = episode.plane, maps.by_color(episode.points)[1]
+    colors = np.repeat(maps.colors_of(len(points)), points.shape[1], axis=0)
     points = points.reshape(-1, *points.shape[2:])
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=_size(plane), layout="constrained")
-        figure.suptitle(plain(episode.title), fontweight="bold")
-        axis = figure.subplots()
-        draw_plane(axis, plane)
-        fit(axis, plane, points)
-        title = axis.set_title("\n", loc="left", fontsize=8)
-        cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
-        traces = LineCollection([], lw=1.5, zorder=3)
-        axis.add_collection(traces, autolim=False)
-        dots = axis.scatter(points[:, 0, 0], points[:, 0, 1], c=colors, s=28, ec="white", lw=0.6, zorder=4, clip_on=False)
-        starts = np.unique(points[:, 0], axis=0)
-        axis.plot(*starts.T, "o", mfc="white", mec="black", ms=6 if len(starts) == 1 else 3, mew=1.2, zorder=2)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once: nothing must move but the agents
+    figure = Figure(figsize=_size(plane), layout="constrained")
+    figure.suptitle(plain(episode.title), fontweight="bold")
+    axis = figure.subplots()
+    maps.draw_plane(axis, plane)
+    maps.widen_limits(axis, plane, points)
+    title = axis.set_title("\n", loc="left", fontsize=8)
+    cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
+    traces = LineCollection([], lw=1.5, zorder=3)
+    axis.add_collection(traces, autolim=False)
+    dots = axis.scatter(points[:, 0, 0], points[:, 0, 1], c=colors, s=28, ec="white", lw=0.6, zorder=4, clip_on=False)
+    starts = np.unique(points[:, 0], axis=0)
+    axis.plot(*starts.T, "o", mfc="white", mec="black", ms=6 if len(starts) == 1 else 3, mew=1.2, zorder=2)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # only the agents may move from picture to picture
 
     def show(time: int) -> None:
         is_seen = plane.visits(episode.points[:, :, : time + 1]) > 0
         cells.set_array(np.where(is_seen, 2, plane.is_free).T)
         recent = points[:, max(0, time - num_traced) : time + 1]
         steps = np.stack([recent[:, :-1], recent[:, 1:]], axis=2)
-        steps[is_jump(recent, plane)] = np.nan
+        steps[maps.is_jump(recent, plane)] = np.nan
         opacity = np.linspace(0, 1, steps.shape[1] + 1)[1:]
         faded = np.broadcast_to(colors[:, None], (*steps.shape[:2], 4)).copy()
         faded[..., 3] = opacity
@@ -87,7 +175,23 @@ def film(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
     return figure, show
 
 
-def _size(plane: Plane) -> tuple[float, float]:
+def _writer(path: Path, force: bool) -> Callable[..., AbstractMovieWriter]:
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a film's file ends with .gif or .mp4, unlike {path.name}")
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory, not a file")
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"there is no directory {path.parent} to write {path.name} to")
+    if path.suffix == ".gif":
+        return PillowWriter
+    if shutil.which("ffmpeg") is None:
+        raise ValueError("an .mp4 needs ffmpeg, which is not on the PATH: install it, or choose a .gif")
+    return partial(FFMpegWriter, codec="h264")
+
+
+def _size(plane: maps.Plane) -> tuple[float, float]:
     sides = np.subtract(plane.high, plane.low) if plane.is_to_scale else np.ones(2)
     width, height = np.maximum(_LONGEST_SIDE * sides / sides.max(), _SHORTEST_SIDES).tolist()
     labels = 0.6 if any(plane.names) else 0.1
@@ -95,5 +199,5 @@ def _size(plane: Plane) -> tuple[float, float]:
 
 
 def _padded(number: int, largest: int) -> str:
-    """A number that is as wide as the largest one, so that the text beside it stays where it is."""
+    """The number padded to the width of the largest one, so that the text after it does not move."""
     return str(number).rjust(len(str(largest)), "\N{FIGURE SPACE}")

@@ -1,36 +1,62 @@
-"""Values of states, drawn on the map that the states lie on."""
+"""Worlds in the plane: a map of cells, or the plane of two features; and visits, policies and paths drawn on them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgba_array
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle as Patch
 from matplotlib.quiver import Quiver
 
-from farflung.figures.style import GRID_LINE, START_MARK, WALL
+from farflung.figures.style import GRID_LINE, START_MARK, WALL, plain
 from farflung.worlds.gridworld import MOVES
+from farflung.worlds.walls import Pair, Rectangle
 from farflung.worlds.world import World
 
+AGENT_COLORS = (*mpl.color_sequences["tab10"], "black", "#c9a400")
+UNREACHABLE = "#c9ccd1"
 _LARGEST_WITH_CELLS = 40
 _LEAST_VISITS = 0.002
+_MOST_POINTS = 2500
+"""Paths with more points are drawn with thinner lines."""
+_LETTER: dict[str, Any] = {"color": START_MARK, "ha": "center", "va": "center", "fontsize": 8, "fontweight": "bold"}
 
 
 def is_wide(world: World) -> bool:
-    rows, columns = np.asarray(world.positions).max(axis=0) + 1
-    return bool(columns > 1.5 * rows)
+    """Whether a world's map or plane is much wider than high."""
+    plane = plane_of(world)
+    width, height = np.subtract(plane.high, plane.low)
+    return bool(width > 1.5 * height)
+
+
+def draw_world(axis: Axes, world: World) -> None:
+    """Draws an empty world: its cells or its plane, the walls, and an S where episodes begin."""
+    if world.projection is None:
+        draw_on_map(axis, world, np.full(world.num_states, np.nan), Normalize(0, 1))
+        return
+    plane = plane_of(world)
+    draw_plane(axis, plane)
+    axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap([UNREACHABLE, "white"]), vmin=0, vmax=1)
+    for left, right, bottom, top in world.starts:
+        axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc="none", ec=START_MARK, lw=1))
+        axis.text((left + right) / 2, (bottom + top) / 2, "S", **_LETTER)
 
 
 def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
-    """Colours each cell of a map by its state's value; walls and what cannot be reached are grey, the start is marked."""
+    """Colours each cell of a map by its state's value; walls and unreachable cells are grey, start cells have an S."""
     grid = _on_grid(world, values)
     rows, columns = grid.shape
-    axis.add_patch(mpl.patches.Rectangle((-0.5, -0.5), columns, rows, color=WALL, zorder=0))
+    axis.add_patch(Patch((-0.5, -0.5), columns, rows, color=WALL, zorder=0))
     axis.imshow(_on_grid(world, np.zeros(world.num_states)), cmap=ListedColormap(["white"]))
     image = axis.imshow(grid, cmap="Blues", norm=norm or Normalize(0, float(np.nanmax(grid))))
     if max(rows, columns) <= _LARGEST_WITH_CELLS:
         for row, column in np.asarray(world.positions)[np.asarray(world.start_states, int)]:
-            axis.text(column, row, "S", color=START_MARK, ha="center", va="center", fontsize=8, fontweight="bold")
+            axis.text(column, row, "S", **_LETTER)
         axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
         axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
     axis.set_xticks([])
@@ -45,8 +71,8 @@ def draw_policy(
     probabilities: Float[np.ndarray, "state action"],
     visits: Float[np.ndarray, " state"],
 ) -> Quiver:
-    """Draws the likeliest action of each state that is visited as an arrow, the darker the likelier it is."""
-    draw_on_map(axis, world, np.full(world.num_states, np.nan), Normalize(0, 1))
+    """Draws the most likely action of each visited state as an arrow; darker arrows are more likely."""
+    draw_world(axis, world)
     down, right = np.array(MOVES)[probabilities.argmax(axis=1)].T * 0.7
     rows, columns = np.asarray(world.positions).T
     seen = visits > _LEAST_VISITS
@@ -72,3 +98,153 @@ def _on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndar
     grid = np.full(positions.max(axis=0) + 1, np.nan)
     grid[*positions.T] = values
     return grid
+
+
+class Plane(NamedTuple):
+    """The rectangle in which paths are drawn, divided into the grid cells that the team should cover."""
+
+    names: tuple[str, str]
+    low: Pair
+    high: Pair
+    is_free: Bool[np.ndarray, "column row"]
+    """Which cells can be reached, as far as that is known."""
+    walls: tuple[Rectangle, ...] = ()
+    angles: tuple[int, ...] = ()
+    """The axes that wrap around: no line is drawn from one end of their range to the other."""
+    is_to_scale: bool = True
+    """Whether both axes have the same unit."""
+
+    @property
+    def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
+        """The borders of the cells along each axis."""
+        return (
+            np.linspace(self.low[0], self.high[0], self.is_free.shape[0] + 1),
+            np.linspace(self.low[1], self.high[1], self.is_free.shape[1] + 1),
+        )
+
+    def visits(self, points: Float[np.ndarray, "*axes 2"]) -> Int[np.ndarray, "column row"]:
+        """The number of points in each cell, without the NaNs after an episode's end."""
+        cells = cells_of(points, self.low, self.high, self.is_free.shape)
+        return np.bincount(cells[cells >= 0], minlength=self.is_free.size).reshape(self.is_free.shape)
+
+
+def plane_of(world: World) -> Plane:
+    """The plane in which a world's paths are drawn.
+
+    For a map of cells, each cell is a unit square and the last row is at the bottom. For vectors, the axes are the first two
+    features or, if there is only one feature, time and that feature.
+    """
+    projection = world.projection
+    if projection is None:
+        columns, rows = cells_on_map(world).max(axis=0) + 1
+        is_free = np.zeros((columns, rows), bool)
+        is_free[*cells_on_map(world).T] = True
+        return Plane(("", ""), (0.0, 0.0), (float(columns), float(rows)), is_free)
+    if len(projection.names) == 1:
+        low, high = (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
+        is_free, angles = world.is_free.reshape(1, -1), tuple(1 for _ in projection.angles)
+        return Plane(("step", projection.names[0]), low, high, is_free, angles=angles, is_to_scale=False)
+    first, second, *others = projection.names
+    low, high = ((ends[0], ends[1]) for ends in (projection.low, projection.high))
+    is_free = np.asarray(world.is_free.reshape(*projection.bins[:2], -1).any(axis=-1))
+    angles = tuple(angle for angle in projection.angles if angle < 2)
+    has_one_unit = first.partition("(")[2] == second.partition("(")[2] and projection.scale[0] == projection.scale[1]
+    names = (first + (f"; not shown: {', '.join(others)}" if others else ""), second)
+    return Plane(names, low, high, is_free, world.walls, angles, is_to_scale=has_one_unit and not angles)
+
+
+def cells_on_map(world: World) -> Int[np.ndarray, "state 2"]:
+    """The column of each state, and its row counted from the bottom."""
+    rows, columns = np.asarray(world.positions).T
+    return np.stack([columns, rows.max() - rows], axis=-1)
+
+
+def cells_of(
+    features: Float[np.ndarray, "*axes feature"], low: Sequence[float], high: Sequence[float], bins: Sequence[int]
+) -> Int[np.ndarray, "*axes"]:
+    """The grid cell of each state, numbered as in `Projection.cells`; -1 after an episode's end."""
+    is_real = np.isfinite(features).all(axis=-1)
+    share = (np.where(is_real[..., None], features, low) - np.asarray(low)) / np.subtract(high, low)
+    places = np.clip(np.floor(share * bins), 0, np.subtract(bins, 1)).astype(np.int64)
+    return np.where(is_real, np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), tuple(bins)), -1)
+
+
+def points_of(features: Float[np.ndarray, "*axes times feature"]) -> Float[np.ndarray, "*axes times 2"]:
+    """The point of the plane at which each state is drawn, where states are vectors."""
+    if features.shape[-1] > 1:
+        return features[..., :2]
+    times = np.arange(features.shape[-2], dtype=features.dtype)[:, None]
+    return np.concatenate([np.broadcast_to(times, features.shape), features], axis=-1)
+
+
+def by_color(paths: Float[np.ndarray, "agent trajectory times 2"]) -> tuple[str, Float[np.ndarray, "color path times 2"]]:
+    """The paths grouped by colour, and the meaning of a colour: an agent or, if there is one policy, a trajectory."""
+    return ("agent", paths) if len(paths) > 1 or paths.shape[1] == 1 else ("trajectory", paths.swapaxes(0, 1))
+
+
+def colors_of(num: int) -> Float[np.ndarray, "{num} 4"]:
+    """So many colours: distinct ones or, if there are too many, those of a colour scale."""
+    return to_rgba_array(AGENT_COLORS[:num]) if num <= len(AGENT_COLORS) else np.asarray(color_scale(num)(np.arange(num)))
+
+
+def color_scale(num: int) -> ListedColormap:
+    return ListedColormap(mpl.colormaps["turbo"](np.linspace(0, 1, num)))
+
+
+def draw_plane(axis: Axes, plane: Plane) -> None:
+    """Draws the walls, the border and the names of the axes."""
+    for left, right, bottom, top in plane.walls:
+        axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, ec=WALL, lw=1.5, zorder=2.5))
+    (left, bottom), (right, top) = plane.low, plane.high
+    axis.set(xlim=(left, right), ylim=(bottom, top), xlabel=plain(plane.names[0]), ylabel=plain(plane.names[1]))
+    axis.set_aspect("equal" if plane.is_to_scale else "auto")
+    axis.spines[:].set_visible(True)
+    if not any(plane.names):
+        axis.set(xticks=[], yticks=[])
+
+
+def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent trajectory times 2"]) -> None:
+    """Draws the path of each agent in its own colour, from a ring to a dot."""
+    draw_plane(axis, plane)
+    meaning, groups = by_color(paths)
+    look = {"lw": 0.6 if groups.size > 2 * _MOST_POINTS else 1.1, "alpha": 0.75, "zorder": 2}
+    for number, (group, color) in enumerate(zip(groups, colors_of(len(groups)), strict=True)):
+        lines = axis.add_collection(LineCollection(_split_at_jumps(group, plane), color=color, **look), autolim=False)
+        lines.set_label(f"{meaning} {number + 1}")
+        ends = np.concatenate([path[np.isfinite(path).all(axis=-1)][-1:] for path in group])
+        axis.plot(*ends.T, "o", color=color, ms=4, mec="white", mew=0.4, zorder=4)
+    starts = np.unique(groups[:, :, 0].reshape(-1, 2), axis=0)
+    size = 6 if len(starts) <= len(AGENT_COLORS) else 3
+    axis.plot(*starts.T, "o", mfc="white", mec="black", ms=size, mew=1.2, zorder=4.5, label="start")
+    widen_limits(axis, plane, paths)
+
+
+def is_jump(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> Bool[np.ndarray, "path steps"]:
+    """Which steps go from one end of an angle's range to the other."""
+    half = np.subtract(plane.high, plane.low) / 2
+    return np.asarray((np.abs(np.diff(paths, axis=1)) > half)[..., list(plane.angles)].any(axis=-1))
+
+
+def _split_at_jumps(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> list[Float[np.ndarray, "_ 2"]]:
+    jumps = is_jump(paths, plane)
+    return [np.insert(path, np.flatnonzero(own) + 1, np.nan, axis=0) for path, own in zip(paths, jumps, strict=True)]
+
+
+def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]) -> QuadMesh:
+    """Draws the share of visits in each cell; unreachable cells are grey."""
+    draw_plane(axis, plane)
+    visits = plane.visits(points)
+    shares = np.where(plane.is_free | (visits > 0), visits / visits.sum(), np.nan)
+    axis.add_patch(Patch(plane.low, *np.subtract(plane.high, plane.low), color=UNREACHABLE, zorder=0))
+    # Start cells have many more visits than others: a square root keeps differences between the others visible.
+    norm = PowerNorm(0.5, 0, float(np.nanmax(shares)))
+    return axis.pcolormesh(*plane.edges, shares.T, cmap="Blues", norm=norm)
+
+
+def widen_limits(axis: Axes, plane: Plane, paths: Float[np.ndarray, "*axes 2"]) -> None:
+    """Widens the limits of the axes to show paths that leave the grid."""
+    places = paths.reshape(-1, 2)
+    low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)
+    margin = 0.02 * np.subtract(plane.high, plane.low)
+    (left, bottom), (right, top) = np.minimum(plane.low, low) - margin, np.maximum(plane.high, high) + margin
+    axis.set(xlim=(left, right), ylim=(bottom, top))

@@ -1,4 +1,4 @@
-"""Many trainings in one folder: some are compiled while others train, and each is kept when it is finished."""
+"""Many trainings in one folder: some compile while others train, and each run is saved when it is finished."""
 
 import glob
 import os
@@ -12,6 +12,7 @@ import jax
 
 from farflung.config import Explore
 from farflung.config.reading import member
+from farflung.figures.style import team_label
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.runs import interrupts
 from farflung.runs.run import Run, discard_run, load_run, save_run, steps_per_update
@@ -22,11 +23,11 @@ _MOST_COMPILING = 12
 _NEEDED = {"is_interrupted", "environment_steps", "seconds", "compile_seconds", "device"}
 
 Group = Mapping[str, Explore]
-"""Configs that differ in numbers alone and train side by side, each with the path of its run in the folder."""
+"""Configs that differ only in numbers and train side by side, by the path of their runs in the folder."""
 
 
 class SuiteStatus(NamedTuple):
-    """How far the whole suite is, in environment steps."""
+    """The progress of the whole suite, in environment steps."""
 
     steps: int
     num_steps: int
@@ -34,7 +35,7 @@ class SuiteStatus(NamedTuple):
 
 
 def compiling_threads() -> ThreadPoolExecutor:
-    """A few compilations at a time, so that the first are ready soon."""
+    """A pool that compiles a few programs at a time, so that the first is ready soon."""
     return ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1))
 
 
@@ -48,66 +49,68 @@ def train_all(
     *,
     is_brief: bool = False,
 ) -> Iterator[tuple[str, Run]]:
-    """Has what is not yet in the folder `out` compiled by the pool; then trains it and yields the path and run of each config.
+    """Trains all configs whose runs are not yet in the folder `out`, and yields the path and run of each config.
 
-    Groups that need the same program train side by side, and what is compiled first trains first.
+    Groups that need the same program train side by side; the first compiled program trains first.
 
     Args:
-        on_note: told of parts in the folder that are damaged and therefore trained again.
-        is_brief: whether compiling takes longer than training, as it always does on a GPU: then a map with and without slip
-            share a program.
+        pool: compiles the programs.
+        on_note: called with a message about each unusable run in the folder; such a run is trained again.
+        is_brief: whether compiling takes longer than training, as it always does on a GPU: a map with and a map without slip
+            then share a program.
     """
     wanted = {name: config for group in groups for name, config in group.items()}
-    kept = _kept(wanted, out, on_note)
-    steps = {name: _num_steps(config, worlds[config.world]) for name, config in wanted.items()}
+    loaded = _load_finished(wanted, out, on_note)
+    steps = {
+        name: config.updates * len(config.seeds) * steps_per_update(config, worlds[config.world])
+        for name, config in wanted.items()
+    }
     num_steps = sum(steps.values())
     num_successors = _num_successors(worlds, is_shared=is_brief or not runs_on_cpu())
     together: dict[Hashable, dict[str, Explore]] = {}
     for group in groups:
-        if missing := {name: config for name, config in group.items() if name not in kept}:
+        if missing := {name: config for name, config in group.items() if name not in loaded}:
             together.setdefault(_program(list(missing.values()), worlds, num_successors), {}).update(missing)
 
-    def begun(configs: Sequence[Explore]) -> Trials:
+    def compile_trials(configs: Sequence[Explore]) -> Trials:
         return begin(configs, [worlds[config.world] for config in configs], num_successors[configs[0].world])
 
-    compiling = {pool.submit(begun, list(group.values())): group for group in together.values()}
+    compiling = {pool.submit(compile_trials, list(group.values())): group for group in together.values()}
 
     def training() -> Iterator[tuple[str, Run]]:
-        yield from kept.items()
-        done = sum(steps[name] for name in kept)
+        yield from loaded.items()
+        done = sum(steps[name] for name in loaded)
         saving: list[Future[None]] = []
-        with ThreadPoolExecutor(1) as disk:  # what is finished is written while the next trains
+        with ThreadPoolExecutor(1) as disk:  # saves finished runs while others train
             while compiling:
-                on_progress(SuiteStatus(done, num_steps, _name(list(next(iter(compiling.values())).values()))))
+                on_progress(SuiteStatus(done, num_steps, _title(list(next(iter(compiling.values())).values()))))
                 wait(compiling, return_when=FIRST_COMPLETED)
                 interrupts.check()
                 trials = next(each for each in compiling if each.done())
                 group = compiling.pop(trials)
                 configs = list(group.values())
                 num_own = sum(steps[name] for name in group)
-                tell = partial(_tell, on_progress, done, num_steps, num_own // configs[0].updates, _name(configs))
-                trained = finish(trials.result(), tell)
+                per_update = num_own // configs[0].updates
+                trained = finish(trials.result(), partial(_report, on_progress, done, num_steps, per_update, _title(configs)))
                 if trained[0].summary["is_interrupted"]:
                     raise interrupts.Stopped
-                _wait_for(saving)
+                for saved in saving:
+                    saved.result()
                 saving = [disk.submit(save_run, run, out / name, force=True) for name, run in zip(group, trained, strict=True)]
                 done += num_own
                 yield from zip(group, trained, strict=True)
-            _wait_for(saving)
+            for saved in saving:
+                saved.result()
 
     return training()
 
 
-def _wait_for(saving: Sequence[Future[None]]) -> None:
-    for each in saving:
-        each.result()
-
-
-def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
+def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
+    """The finished runs in the folder; unusable runs and leftovers are deleted."""
     runs = {}
     for name, config in wanted.items():
         folder = member(out, name)
-        for left in folder.parent.glob(f".{glob.escape(folder.name)}-*"):  # by a process that was killed while it wrote
+        for left in folder.parent.glob(f".{glob.escape(folder.name)}-*"):  # of a process that was killed while writing
             if left.is_dir() and not left.is_symlink():
                 discard_run(left)
         if not folder.exists():
@@ -117,16 +120,16 @@ def _kept(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Ru
             if run.config == config and run.summary.keys() >= _NEEDED and not run.summary["is_interrupted"]:
                 runs[name] = run
                 continue
-            problem = f"{folder} has other settings than asked for"
+            problem = f"{folder} has different settings"
         except ValueError as error:
             problem = str(error)
-        note(f"{problem}; it is trained again")
+        note(f"{problem}; the run is trained again")
         discard_run(folder)
     return runs
 
 
 def _program(configs: Sequence[Explore], worlds: Mapping[str, TabularMDP], num_successors: Mapping[str, int]) -> Hashable:
-    """What groups that train side by side have in common."""
+    """A key that is equal for groups that can train side by side."""
     config, world = configs[0], worlds[configs[0].world]
     schedule = (config.seeds, config.updates, config.log_every, pause_every(config))
     structure = jax.tree.structure(algorithm_of(configs, world))
@@ -138,24 +141,19 @@ def _shape(world: TabularMDP) -> tuple[int, ...]:
 
 
 def _num_successors(worlds: Mapping[str, TabularMDP], is_shared: bool) -> dict[str, int]:
-    """Of each world; the same for worlds of equal shape, such as a map with and without slip, if they share a program."""
+    """The number of successors that each world is padded to: worlds of equal shape get the same one if they share a program."""
     if not is_shared:
         return {name: world.num_successors for name, world in worlds.items()}
     alike = {name: [other for other in worlds.values() if _shape(other) == _shape(world)] for name, world in worlds.items()}
     return {name: max(world.num_successors for world in group) for name, group in alike.items()}
 
 
-def _num_steps(config: Explore, world: TabularMDP) -> int:
-    return config.updates * len(config.seeds) * steps_per_update(config, world)
-
-
-def _tell(
+def _report(
     on_progress: Callable[[SuiteStatus], None], done: int, num_steps: int, per_update: int, what: str, status: Status
 ) -> None:
     on_progress(SuiteStatus(done + status.update * per_update, num_steps, what))
 
 
-def _name(configs: Sequence[Explore]) -> str:
+def _title(configs: Sequence[Explore]) -> str:
     worlds = " and ".join(dict.fromkeys(config.world for config in configs))
-    agents = configs[0].agents
-    return f"{worlds}, 1 agent x {agents}" if configs[0].single else f"{worlds}, {agents} agents"
+    return f"{worlds}, {team_label(configs[0])}"

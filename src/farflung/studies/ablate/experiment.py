@@ -1,7 +1,7 @@
-"""What each credit, optimiser and default contributes: the work behind `farflung ablate`."""
+"""The contribution of each credit, optimiser and default: the experiment behind `farflung ablate`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from farflung.algorithms.pgpse import PGPSE
 from farflung.bounds.ceilings import Ceiling, ceiling
 from farflung.config import CREDITS, PRESETS, Ablate, Explore
-from farflung.policies import softmax_team
+from farflung.policies import TabularSoftmax, softmax_team
+from farflung.policies.rollout import play
 from farflung.runs import interrupts
 from farflung.runs.files import locked, open_collection
 from farflung.runs.run import Run, final_values
-from farflung.studies.ablate.gradients import gradient_variances
 from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
@@ -31,7 +32,7 @@ LEARNING_RATES = {
     "natural": (1.0, 3.0, 6.0),
     "trust-region": (0.001, 0.003, 0.01),
 }
-"""Each credit gets the one of these that serves it best."""
+"""The candidates for each optimiser; each credit gets the best of them."""
 STAGES = ("start", "halfway", "end")
 COMBINED = "causal, 4 combinations"
 DEFAULTS = "defaults"
@@ -43,13 +44,13 @@ PARTS: dict[str, dict[str, Any]] = {
     "four steps per batch": {"steps_per_batch": 4},
     "four combinations": {"combinations": 4},
 }
-"""In what a training differs from the defaults."""
+"""Variants of the defaults, by name: the settings that they change."""
 BASELINES: dict[str, dict[str, Any]] = {"single": {"single": True}, "independent": {"independent": True}}
 _LOG_EVERY = 2
 
 
 class Setting(NamedTuple):
-    """Where a variant was tried."""
+    """A world and a team size in which all variants are trained."""
 
     world: str
     agents: int
@@ -66,30 +67,31 @@ class Pair(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a variant in one setting."""
+    """The result of a variant in one setting."""
 
     percentages: Float[np.ndarray, " seed"]
-    """Of the ceiling, at the end."""
+    """The final entropy in percent of the ceiling."""
     steps_to_paper: int | None
-    """Environment steps of a team until the mean over seeds has reached the paper's final entropy; None if it never does."""
+    """Environment steps of one team until the mean over seeds is at the final entropy of the paper's preset; None if never."""
     steps_to_95: int | None
-    """The same for 95% of the ceiling."""
+    """Environment steps until 95% of the ceiling."""
     steps_to_99: int | None
+    """Environment steps until 99% of the ceiling."""
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """All that was found."""
+    """The results of `farflung ablate`."""
 
     config: Ablate
     settings: tuple[Setting, ...]
     runs: Mapping[tuple[Setting, str], Run]
     """By setting and name of the variant."""
     rates: Mapping[Pair, float]
-    """The learning rate that served a pair best, on average over the settings."""
+    """The learning rate with the highest final entropy, averaged over the settings."""
     ceilings: Mapping[Setting, Ceiling]
     variances: Mapping[tuple[Setting, str], Mapping[str, float]]
-    """Of the gradient, by setting and stage, and by credit; of the teams that the defaults train, on average over seeds."""
+    """The variance of the gradient by setting and stage, then by credit, for teams of the defaults, averaged over seeds."""
 
     def outcome(self, setting: Setting, variant: str) -> Outcome:
         run, bound = self.runs[setting, variant], self.ceilings[setting]
@@ -99,22 +101,22 @@ class Ablation:
         return Outcome(np.asarray(bound.percentage(final)), *(steps_to(run, level) for level in levels))
 
     def best(self, pair: Pair) -> str:
-        """The variant of a pair with the learning rate that serves it best."""
+        """The name of a pair's variant with the best learning rate."""
         return name_of(pair, self.rates[pair])
 
     @property
     def paper_steps(self) -> dict[Setting, int]:
-        """What the paper's preset spends on one team."""
+        """The environment steps of one team with the paper's preset."""
         return {setting: int(self.runs[setting, "paper"].steps[-1]) for setting in self.settings}
 
     def times_fewer(self, setting: Setting, variant: str) -> float | None:
-        """How many times fewer steps than the paper's preset a variant needs to reach what that has at the end."""
+        """The steps of the paper's preset divided by the steps of a variant until the same entropy."""
         steps = self.outcome(setting, variant).steps_to_paper
         return None if steps is None else self.paper_steps[setting] / steps
 
 
 def steps_to(run: Run, level: float) -> int | None:
-    """The environment steps of a team after which the mean over the seeds is at that entropy."""
+    """The environment steps of one team until the mean entropy over the seeds reaches a level."""
     reached = run.metrics.entropy.mean(axis=0, dtype=np.float64) >= level
     return int(run.steps[np.argmax(reached)]) if reached.any() else None
 
@@ -131,20 +133,20 @@ def ablate(
     on_progress: Callable[[SuiteStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Ablation:
-    """Trains what is not yet in the folder `out`, keeps each part there when it is finished, and measures everything.
+    """Trains all runs that are not yet in the folder `out`, saves each run there, and measures all of them.
 
     Args:
-        force: discard what is in the folder if it comes from another version or other settings.
-        on_note: told of parts in the folder that are damaged and therefore trained again.
+        force: delete the results in the folder if another version or other settings wrote them.
+        on_note: called with a message about each unusable run in the folder; such a run is trained again.
     """
-    out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
     sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
     open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
     with locked(out):
-        return _ablate(config, out, tell, note)
+        return _ablate(config, out, report, note)
 
 
-def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Ablation:
+def _ablate(config: Ablate, out: Path, report: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Ablation:
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
     runs: dict[tuple[Setting, str], Run] = {}
@@ -152,17 +154,17 @@ def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note
     variances: dict[tuple[Setting, str], dict[str, float]] = {}
     for number, setting in enumerate(settings):
         if number > 0:
-            jax.clear_caches()  # each compiled program takes memory maps, of which a process may have only so many
-        world, tell_all = worlds[setting.world], partial(_tell, tell, number, len(settings))
+            jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
+        world, report_all = worlds[setting.world], partial(_report, report, number, len(settings))
         groups = _groups(config, setting)
         folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
         with compiling_threads() as pool:
             try:
-                found = dict(train_all(folders, worlds, out, pool, tell_all, note))
+                found = dict(train_all(folders, worlds, out, pool, report_all, note))
             finally:
                 pool.shutdown(cancel_futures=True)
         runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
-        tell_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
+        report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
         ceilings[setting] = ceiling(world, setting.agents)
         for stage in STAGES:
             interrupts.check()
@@ -170,14 +172,14 @@ def _ablate(config: Ablate, out: Path, tell: Callable[[SuiteStatus], None], note
     return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
 
 
-def _tell(tell: Callable[[SuiteStatus], None], number: int, num_settings: int, status: SuiteStatus) -> None:
-    """How far the whole is, all settings taken as equally long."""
+def _report(report: Callable[[SuiteStatus], None], number: int, num_settings: int, status: SuiteStatus) -> None:
+    """Reports the progress of the whole, as if all settings took equally long."""
     share = number + status.steps / status.num_steps
-    tell(SuiteStatus(int(1000 * share), 1000 * num_settings, status.what))
+    report(SuiteStatus(int(1000 * share), 1000 * num_settings, status.what))
 
 
 def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
-    """All trainings of a setting; those of one group differ in numbers alone."""
+    """All trainings of a setting; those of one group differ only in numbers."""
 
     def variant(**changes: Any) -> Explore:
         own: dict[str, Any] = {"updates": config.updates, "log_every": _LOG_EVERY, "seeds": config.seed_values}
@@ -220,7 +222,7 @@ def _best_rates(config: Ablate, settings: tuple[Setting, ...], runs: Mapping[tup
 def _variances(
     config: Ablate, runs: Mapping[tuple[Setting, str], Run], world: TabularMDP, setting: Setting, stage: str
 ) -> dict[str, float]:
-    """The variance of each credit's gradient for the teams at one stage of the defaults' training."""
+    """The variance of each credit's gradient, for teams at one stage of training with the defaults."""
     trained = runs[setting, DEFAULTS if stage == "end" else "halfway"]
     plain = PGPSE(setting.agents, is_time_dependent=trained.policies.is_time_dependent)
     algorithms = {credit: dataclasses.replace(plain, credit=credit) for credit in CREDITS}
@@ -236,3 +238,20 @@ def _variances(
         key = jr.key(10_000 + seed)
         total += np.asarray(gradient_variances(key, tuple(algorithms.values()), team, world, config.batches), np.float64)
     return dict(zip(algorithms, (total / config.seeds).tolist(), strict=True))
+
+
+@partial(jax.jit, static_argnums=4)
+def gradient_variances(
+    key: PRNGKeyArray, algorithms: Sequence[PGPSE], team: TabularSoftmax, world: TabularMDP, num_batches: int
+) -> Float[Array, " algorithm"]:
+    r"""The trace of the covariance of each algorithm's gradient for one team, $\sum_j \mathrm{Var}(\hat g_j)$.
+
+    All algorithms see the same batches and must agree in their sizes.
+    """
+
+    def gradients(key: Key[Array, ""]) -> list[Float[Array, "..."]]:
+        batch = play(key, team, world, algorithms[0].batch_size, algorithms[0].num_trajectories)
+        return [algorithm.gradient(world, team, batch).logits for algorithm in algorithms]
+
+    found = jax.lax.map(gradients, jr.split(key, num_batches))
+    return jnp.stack([jnp.sum(jnp.var(each, axis=0, ddof=1)) for each in found])

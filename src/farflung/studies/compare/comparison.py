@@ -1,25 +1,33 @@
-"""Algorithms compared over several tasks with few seeds, as rliable does (Agarwal et al., NeurIPS 2021)."""
+"""Comparisons of algorithms over several tasks with few seeds, as in rliable (Agarwal et al., NeurIPS 2021)."""
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from farflung.config import METRICS
+from farflung.config import METRICS, Explore
 from farflung.config.checks import check_name
 from farflung.runs.run import Run, final_values
-from farflung.studies.compare.grouping import Grouped, by_algorithm_and_task
 from farflung.training.metrics import Metrics
 
 _NUM_RESAMPLES = 2000
 _NUM_THRESHOLDS = 101
 _NUM_POINTS = 40
 _OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0}
+_SIZES = {"agents": "m", "trajectories": "K"}
+_BASELINES = ("single", "independent")
+_NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZES, *_BASELINES}
+_NAMED_BY_VALUE = ("credit", "optimizer")
+_DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
+
+Grouped = dict[str, dict[str, Run]]
+"""The run of each algorithm on each task: [algorithm][task]."""
 
 
 class Estimate(NamedTuple):
@@ -35,30 +43,30 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several algorithms reached on the same tasks."""
+    """The results of several algorithms on the same tasks."""
 
     metric: str
     tasks: tuple[str, ...]
-    """Those that all algorithms were run on."""
+    """The tasks that all algorithms were run on."""
     left_out: tuple[str, ...]
-    """Those that only some of them were run on."""
+    """The tasks that only some algorithms were run on."""
     scores: dict[str, Float[np.ndarray, "seed task"]]
-    """Each algorithm's final values."""
+    """The final values of each algorithm."""
     aggregates: dict[str, dict[str, Estimate]]
-    """For each algorithm the interquartile mean of all scores (`iqm`), `median` and `mean` of the tasks' means, and, where the
-    metric has an optimum, by how much the scores miss it on average (`optimality_gap`)."""
+    """For each algorithm the interquartile mean of all scores (`iqm`), `median` and `mean` of the tasks' means and, if the
+    metric has an optimum, the mean distance of the scores from it (`optimality_gap`)."""
     thresholds: Float[np.ndarray, " threshold"]
     profiles: dict[str, Estimate]
-    """Which share of each algorithm's scores is above each threshold."""
+    """The share of each algorithm's scores above each threshold."""
     improvements: dict[tuple[str, str], Estimate]
-    """How likely a run of the first algorithm ends above one of the second on the same task, averaged over the tasks."""
+    """The probability that a run of the first algorithm scores above a run of the second, averaged over the tasks."""
     steps: dict[str, Float[np.ndarray, " point"]]
-    """Environment steps of one team, over the range that an algorithm's runs share."""
+    """Environment steps of one team, over the range that all runs of an algorithm share."""
     curves: dict[str, Estimate]
-    """The interquartile mean of the metric after so many steps."""
+    """The interquartile mean of the metric after these steps."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it in what JSON knows."""
+        """The comparison as lists, dicts, strings and numbers."""
         return {
             "metric": self.metric,
             "tasks": list(self.tasks),
@@ -80,20 +88,20 @@ class Comparison:
 
 
 def compare(runs: Mapping[str, Sequence[Run]] | Sequence[Run], metric: str = "normalized_entropy") -> Comparison:
-    """Compares algorithms by what their runs reached in the end, with rliable's estimates and intervals.
+    """Compares algorithms by the final values of their runs, with rliable's estimates and intervals.
 
     Args:
-        runs: those of each algorithm, by its name; without names, an algorithm is what the runs' settings differ in.
-        metric: a field of `Metrics`, or `percent_of_ceiling`; more counts as better.
+        runs: the runs of each algorithm, by its name; runs without names are grouped by the settings in which they differ.
+        metric: a field of `Metrics`, or `percent_of_ceiling`; larger counts as better.
     """
     check_name("metric", metric, METRICS)
     _check_rliable()
     grouped = by_algorithm_and_task(runs)
     tasks, left_out = _shared_tasks(grouped)
-    shared = {name: {task: its[task] for task in tasks} for name, its in grouped.items()}
-    scores = {name: _scores(name, its, metric) for name, its in shared.items()}
+    shared = {name: {task: runs[task] for task in tasks} for name, runs in grouped.items()}
+    scores = {name: _scores(name, runs, metric) for name, runs in shared.items()}
     thresholds = _thresholds(np.concatenate([array.ravel() for array in scores.values()]))
-    sampled = {name: _sampled(list(its.values()), metric) for name, its in shared.items()}
+    sampled = {name: _sampled(list(runs.values()), metric) for name, runs in shared.items()}
     return Comparison(
         metric=metric,
         tasks=tasks,
@@ -126,7 +134,7 @@ def interquartile_mean(scores: Float[np.ndarray, "seed task *axes"]) -> Float[np
 
 
 def probability_of_improvement(scores: Float[np.ndarray, "seed task"], others: Float[np.ndarray, "other task"]) -> float:
-    """How likely a score is above another of the same task, ties counted as half, averaged over the tasks.
+    """The probability that a score is above another score of the same task, averaged over the tasks; ties count half.
 
     >>> probability_of_improvement(np.array([[2.0], [4.0]]), np.array([[1.0], [2.0]]))
     0.875
@@ -144,24 +152,24 @@ def _check_rliable() -> None:
 def _shared_tasks(grouped: Grouped) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tasks that all algorithms were run on, and the others."""
     if len(grouped) < 2:
-        raise ValueError("the runs differ in nothing but their worlds and seeds: give them names to compare them nonetheless")
-    tasks = list(dict.fromkeys(task for its in grouped.values() for task in its))
-    shared = tuple(task for task in tasks if all(task in its for its in grouped.values()))
+        raise ValueError("the runs differ in nothing but their worlds and seeds: give them names to compare them anyway")
+    tasks = list(dict.fromkeys(task for runs in grouped.values() for task in runs))
+    shared = tuple(task for task in tasks if all(task in runs for runs in grouped.values()))
     if not shared:
-        covered = "; ".join(f"{name} has {' and '.join(its)}" for name, its in grouped.items())
+        covered = "; ".join(f"{name} has {' and '.join(runs)}" for name, runs in grouped.items())
         raise ValueError(f"no task is common to all algorithms: {covered}")
     return shared, tuple(task for task in tasks if task not in shared)
 
 
-def _scores(name: str, its: dict[str, Run], metric: str) -> Float[np.ndarray, "seed task"]:
-    numbers = {task: len(run.config.seeds) for task, run in its.items()}
+def _scores(name: str, runs: dict[str, Run], metric: str) -> Float[np.ndarray, "seed task"]:
+    numbers = {task: len(run.config.seeds) for task, run in runs.items()}
     if len(set(numbers.values())) > 1:
         found = ", ".join(f"{number} on {task}" for task, number in numbers.items())
         raise ValueError(f"{name} must have the same number of seeds on each task, not {found}")
     if min(numbers.values()) < 2:
         raise ValueError(f"{name} has one seed only: intervals need at least 2")
     columns = []
-    for task, run in its.items():
+    for task, run in runs.items():
         field, unit = _recorded_as(run, metric)
         if getattr(run.metrics, field) is None:
             raise ValueError(
@@ -174,7 +182,7 @@ def _scores(name: str, its: dict[str, Run], metric: str) -> Float[np.ndarray, "s
 
 
 def _recorded_as(run: Run, metric: str) -> tuple[str, float]:
-    """The field of a run's metrics that holds the metric, and its unit there."""
+    """The field of a run's metrics that the metric is computed from, and the number to divide it by."""
     if metric in Metrics._fields:
         return metric, 1.0
     return "entropy", run.summary.get("ceiling", {}).get("bound", np.nan) / 100
@@ -187,7 +195,7 @@ def _thresholds(scores: Float[np.ndarray, " score"]) -> Float[np.ndarray, " thre
 
 
 def _sampled(runs: Sequence[Run], metric: str) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "seed task point"]]:
-    """The learning curves of one algorithm at the same numbers of environment steps, between the records interpolated."""
+    """The learning curves of one algorithm, interpolated at the same numbers of environment steps."""
     last = min(int(run.steps[-1]) for run in runs)
     first = min(last, max(int(run.steps[0]) for run in runs))
     steps = np.geomspace(first, last, _NUM_POINTS)
@@ -202,7 +210,7 @@ def _sampled(runs: Sequence[Run], metric: str) -> tuple[Float[np.ndarray, " poin
 def _aggregates(scores: Float[np.ndarray, "seed task"], optimum: float | None) -> dict[str, Estimate]:
     from rliable import metrics
 
-    # Where rliable calls scipy for each sample, most of the time goes into checks and tests that nobody asked for.
+    # rliable's own functions call scipy for each sample, which spends most of the time on checks.
     functions = {"iqm": interquartile_mean, "median": metrics.aggregate_median, "mean": metrics.aggregate_mean}
     if optimum is not None:
         functions["optimality_gap"] = partial(metrics.aggregate_optimality_gap, gamma=optimum)
@@ -211,7 +219,7 @@ def _aggregates(scores: Float[np.ndarray, "seed task"], optimum: float | None) -
 
 
 def _estimate(function: Callable[..., Any], *scores: Float[np.ndarray, "_ task *axes"]) -> Estimate:
-    """A function of one or several algorithms' scores with its interval; the same whatever else is estimated."""
+    """A function of one or several algorithms' scores with its interval; independent of all other estimates."""
     from rliable.library import get_interval_estimates
 
     with _fixed_randomness():
@@ -222,10 +230,122 @@ def _estimate(function: Callable[..., Any], *scores: Float[np.ndarray, "_ task *
 
 @contextlib.contextmanager
 def _fixed_randomness() -> Iterator[None]:
-    # rliable draws from NumPy's global generator, whatever random state it is given.
+    # rliable draws from NumPy's global generator, even if it gets a random state.
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:
         yield
     finally:
         np.random.set_state(before)  # noqa: NPY002
+
+
+def by_algorithm_and_task(runs: Mapping[str, Sequence[Run]] | Sequence[Run]) -> Grouped:
+    """Groups runs by algorithm and task.
+
+    An algorithm is a name or, without names, the settings in which the runs differ. A task is a world with its horizon; if
+    algorithms were run in one world with several numbers of agents or trajectories, each of these numbers is a task.
+    """
+    if isinstance(runs, Mapping):
+        names = [name for name, group in runs.items() for _ in group]
+        runs = [run for group in runs.values() for run in group]
+    else:
+        names = _algorithm_names([run.config for run in runs])
+    tasks = _world_names(runs)
+    if _repeated(names, tasks):
+        sizes = _sizes([run.config for run in runs])
+        tasks = [_joined(task, size) for task, size in zip(tasks, sizes, strict=True)]
+    for name, task in _repeated(names, tasks):
+        raise ValueError(
+            f"{name or 'one algorithm'} was run more than once on {task}: leave runs out, or give them different names"
+        )
+    grouped: Grouped = {name: {} for name in names}
+    for name, task, run in zip(names, tasks, runs, strict=True):
+        grouped[name][task] = run
+    return grouped
+
+
+def _repeated(names: Sequence[str], tasks: Sequence[str]) -> list[tuple[str, str]]:
+    return [pair for pair, number in Counter(zip(names, tasks, strict=True)).items() if number > 1]
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _algorithm_names(configs: Sequence[Explore]) -> list[str]:
+    """A name for each config: its differences from the others, with the team size unless all methods have the same sizes."""
+    names, sizes = _method_names(configs), _sizes(configs)
+    sizes_of = {name: {size for size, other in zip(sizes, names, strict=True) if other == name} for name in names}
+    if len(sizes_of) > 1 and all(found == sizes_of[names[0]] for found in sizes_of.values()):
+        return names
+    return [_joined(name, size) for name, size in zip(names, sizes, strict=True)]
+
+
+def _method_names(configs: Sequence[Explore]) -> list[str]:
+    """The setting in which the configs differ or, if there are several, those that differ from the preset."""
+    others = [field.name for field in fields(Explore) if field.name not in _NOT_METHOD]
+    shown = [name for name in others if _distinguishes(name, configs)]
+    kinds, presets = [_kind(config) for config in configs], [config.preset for config in configs]
+    has_kinds, has_presets = len(set(kinds)) > 1, len(set(presets)) > 1
+    is_the_only_one = has_kinds + has_presets + len(shown) == 1
+    names = []
+    for config, kind, preset in zip(configs, kinds, presets, strict=True):
+        parts = [kind] * has_kinds + [preset] * has_presets
+        parts += [_phrase(config, name) for name in shown if is_the_only_one or not _is_default(config, name)]
+        names.append(_joined(*(parts or [preset] * bool(shown))))
+    return names
+
+
+def _distinguishes(name: str, configs: Sequence[Explore]) -> bool:
+    """Whether a setting differs between configs, and not only because its default depends on another setting."""
+    choices = {(getattr(config, name), _is_default(config, name)) for config in configs}
+    return len(choices) > 1 and not all(is_default for _, is_default in choices)
+
+
+def _is_default(config: Explore, name: str) -> bool:
+    """Whether a setting has the value that the preset gives it."""
+    given: dict[str, Any] = {"preset": config.preset}
+    if name in _DEFAULT_DEPENDS_ON:
+        given[_DEFAULT_DEPENDS_ON[name]] = getattr(config, _DEFAULT_DEPENDS_ON[name])
+    default = Explore(config.world, **given)
+    return bool(getattr(config, name) == getattr(default.with_networks() if config.is_neural else default, name))
+
+
+def _kind(config: Explore) -> str:
+    return next((name for name in _BASELINES if getattr(config, name)), "parallel")
+
+
+def _phrase(config: Explore, name: str) -> str:
+    words, value = name.replace("_", " "), getattr(config, name)
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    if name in _NAMED_BY_VALUE:
+        return str(value)
+    return f"{words} {value:g}" if isinstance(value, float) else f"{words} {value}"
+
+
+def _sizes(configs: Sequence[Explore]) -> list[str]:
+    """The size of each config's team: those of agents and trajectories that differ."""
+    shown = [name for name in _SIZES if len({getattr(config, name) for config in configs}) > 1]
+    return [_joined(*(f"{_SIZES[name]} = {getattr(config, name)}" for name in shown)) for config in configs]
+
+
+def _world_names(runs: Sequence[Run]) -> list[str]:
+    """A name for each run's world; two runs have the same name if and only if their worlds are the same task."""
+    worlds: dict[Hashable, Run] = {}
+    for run in runs:
+        worlds.setdefault(run.world.identity, run)
+    names: dict[Hashable, str] = {}
+    for identity, run in worlds.items():
+        namesakes = [other for other in worlds.values() if other.config.world == run.config.world]
+        parts = [run.config.world]
+        if len({other.world.horizon for other in namesakes}) > 1:
+            parts.append(f"T = {run.world.horizon}")
+        if len({other.config.slip for other in namesakes}) > 1 and run.config.slip is not None:
+            parts.append(f"slip {run.config.slip:g}")
+        name, number = _joined(*parts), 1
+        while name in names.values():
+            number += 1
+            name = f"{_joined(*parts)} ({number})"
+        names[identity] = name
+    return [names[run.world.identity] for run in runs]

@@ -1,4 +1,4 @@
-"""Algorithms side by side: aggregates, performance profiles, probabilities of improvement, sample efficiency."""
+"""The figure of `farflung compare`."""
 
 import itertools
 from typing import Any
@@ -16,38 +16,36 @@ _COLORS = (BLUE, ORANGE, GREEN, RED, GREY, "#0b2f57")
 _DASHES = ("-", "--", "-.", ":")
 
 
+@mpl.rc_context(STYLE)
 def compared(comparison: Comparison) -> Figure:
-    """What each algorithm reaches, how its runs are spread, who beats whom how likely, and how soon it gets there."""
+    """Aggregates, performance profiles, probabilities of improvement and sample efficiency of the algorithms."""
     looks = _looks(comparison)
     measures = list(next(iter(comparison.aggregates.values())))
-    with mpl.rc_context(STYLE):
-        heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
-        longest = max(map(len, looks))
-        figure = Figure(figsize=(11 + 0.08 * longest, sum(heights) + 0.8), layout="constrained")
-        # Rows of their own, so that long names below don't take room from the panels above.
-        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axis, measure in zip(above.subplots(1, len(measures), sharey=True), measures, strict=True):
-            _draw_estimates(axis, {name: found[measure] for name, found in comparison.aggregates.items()}, looks)
-            axis.set(
-                title=_TITLES[measure], xlabel="less is better" if measure == "optimality_gap" else metric_label(comparison)
-            )
-        profile, improvement, efficiency = below.subplots(1, 3)
-        for name, look in looks.items():
-            _draw_band(profile, comparison.thresholds, comparison.profiles[name], look, name)
-            _draw_band(efficiency, comparison.steps[name], comparison.curves[name], look, name)
-        profile.set(title="performance profile", xlabel=f"{metric_label(comparison)} (τ)", ylabel="share of runs above τ")
-        efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
-        efficiency.xaxis.set_minor_formatter(NullFormatter())
-        efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
-        _draw_improvements(improvement, comparison, looks)
-        for axis in figure.get_axes():
-            axis.grid(alpha=0.25)
-        handles, labels = profile.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=max(1, min(len(looks), 160 // (longest + 8))), frameon=False
-        )
-        tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
-        figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
+    heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
+    longest = max(map(len, looks))
+    figure = Figure(figsize=(11 + 0.08 * longest, sum(heights) + 0.8), layout="constrained")
+    # Two subfigures: long names in the lower row then don't narrow the panels of the upper row.
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, measure in zip(above.subplots(1, len(measures), sharey=True), measures, strict=True):
+        _draw_estimates(axis, {name: found[measure] for name, found in comparison.aggregates.items()}, looks)
+        axis.set(title=_TITLES[measure], xlabel="less is better" if measure == "optimality_gap" else metric_label(comparison))
+    profile, improvement, efficiency = below.subplots(1, 3)
+    for name, look in looks.items():
+        _draw_band(profile, comparison.thresholds, comparison.profiles[name], look, name)
+        _draw_band(efficiency, comparison.steps[name], comparison.curves[name], look, name)
+    profile.set(title="performance profile", xlabel=f"{metric_label(comparison)} (τ)", ylabel="share of runs above τ")
+    efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
+    efficiency.xaxis.set_minor_formatter(NullFormatter())
+    efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
+    _draw_improvements(improvement, comparison, looks)
+    for axis in figure.get_axes():
+        axis.grid(alpha=0.25)
+    handles, labels = profile.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=max(1, min(len(looks), 160 // (longest + 8))), frameon=False
+    )
+    tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
+    figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
     return figure
 
 
@@ -56,7 +54,7 @@ def metric_label(comparison: Comparison) -> str:
 
 
 def _looks(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """Each algorithm's colour and dashes, which tell it from all others even in grey."""
+    """The colour and dashes of each algorithm; the dashes distinguish algorithms in grey print, too."""
     looks = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
     return {name: {"color": color, "ls": dashes} for name, color, dashes in looks}
 

@@ -1,4 +1,4 @@
-"""How many samples show a team's entropy: Theorem 4.1 beside what is measured."""
+"""The number of samples that a team's entropy takes: Theorem 4.1 against simulation."""
 
 import math
 from collections.abc import Callable
@@ -13,10 +13,8 @@ from scipy import stats
 from farflung.bounds import theorems as theory
 from farflung.config import Concentration, Explore
 from farflung.runs.interrupts import Stopped
-from farflung.runs.run import Run
 from farflung.studies.trials import Status, begin, finish
 from farflung.worlds.named import make_tabular_world
-from farflung.worlds.tabular import TabularMDP
 
 _MOST_SAMPLES = 10_000_000
 
@@ -24,7 +22,7 @@ Distributions = Float[np.ndarray, "team agent state"]
 
 
 class Needed(NamedTuple):
-    """How many samples it takes until the entropy is within ε with probability 1 - δ, on average over seeds."""
+    """The number of samples until the entropy is at most ε too low with probability 1 - δ, averaged over seeds."""
 
     measured: float
     sharper: float
@@ -35,16 +33,17 @@ class Needed(NamedTuple):
 
 @dataclass(frozen=True)
 class Concentrated:
-    """What was measured for one trained team and one trained single agent."""
+    """The measurements for trained teams and trained single agents."""
 
     config: Concentration
     entropies: dict[str, float]
-    """Of each kind, on average over seeds: the team, sampled evenly from its agents; an agent of it alone; the single agent."""
+    """Averaged over seeds, by kind: the `team`, with equally many samples of each agent; one `agent` of the team; the `single`
+    agent."""
     num_samples: Int[np.ndarray, " n"]
     probabilities: dict[str, Float[np.ndarray, "epsilon n"]]
-    """How often the samples' entropy is more than ε too low; of each kind, on average over seeds."""
+    """The measured probability that the samples' entropy is more than ε too low, averaged over seeds."""
     theorem: dict[str, Float[np.ndarray, "epsilon n"]]
-    """Theorem 4.1's bound on that, likewise averaged."""
+    """Theorem 4.1's bound on that probability, averaged over seeds."""
     needed: dict[str, list[Needed]]
     """For each ε."""
     example: Float[np.ndarray, " state"]
@@ -57,12 +56,12 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
     """Trains a team and a single agent, and draws samples from their state distributions.
 
     Args:
-        on_progress: told how much of how much is done, and what that is.
+        on_progress: called with the work done, all work, and a description.
     """
-    tell = on_progress or (lambda *_: None)
+    report = on_progress or (lambda *_: None)
 
     def on_training(status: Status) -> None:
-        tell(status.update, status.num_updates, "training")
+        report(status.update, status.num_updates, "training")
 
     world = make_tabular_world(config.world, horizon=config.horizon, slip=config.slip)
     team = Explore(
@@ -80,17 +79,18 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         (run,) = finish(begin([explore], [world]), on_training)
         if run.summary["is_interrupted"]:
             raise Stopped
-        trained[is_single] = as_distributions(_occupancies(run, world))
-    return measure_concentration(config, trained[False], trained[True], tell)
+        occupancies = jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities)
+        trained[is_single] = as_distributions(np.asarray(occupancies))
+    return measure_concentration(config, trained[False], trained[True], report)
 
 
 def measure_concentration(
     config: Concentration,
     teams: Float[np.ndarray, "seed agent state"],
     singles: Float[np.ndarray, "seed 1 state"],
-    tell: Callable[[int, int, str], None] = lambda *_: None,
+    report: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Concentrated:
-    """The same for state distributions that are known."""
+    """Draws samples from known state distributions of teams and single agents."""
     generator = np.random.default_rng(0)
     by_kind: dict[str, Distributions] = {
         "team": teams,
@@ -106,17 +106,17 @@ def measure_concentration(
         found = np.zeros((len(distributions), len(epsilons), len(grid)))
         bound = np.zeros_like(found)
         for column, number in enumerate(grid.tolist()):
-            tell(column, len(grid), f"sampling: {kind}")
+            report(column, len(grid), f"sampling: {kind}")
             drawn = deviations(generator, distributions, number, config.draws)
             found[..., column] = np.mean(drawn[:, None] > epsilons[:, None], axis=-1)
             bound[..., column] = [
                 [theory.deviation_probability(own, number, each) for each in config.epsilons] for own in mixtures
             ]
         errors = np.sqrt(np.maximum(found * (1 - found), 1 / config.draws) / config.draws)
-        if kind != "team":  # the theorem is about independent samples, and the team's come evenly from its agents
+        if kind != "team":  # the theorem is about independent samples; those of a team are stratified by agent
             num_violations += int(np.sum(found > bound + 5 * errors))
         probabilities[kind], theorem[kind] = found.mean(axis=0), bound.mean(axis=0)
-        tell(1, 1, f"sampling: {kind}")
+        report(1, 1, f"sampling: {kind}")
         needed[kind] = [_needed(generator, distributions, each, config) for each in config.epsilons]
     entropies = {kind: float(np.mean(stats.entropy(each.mean(axis=1), axis=-1))) for kind, each in by_kind.items()}
     return Concentrated(config, entropies, grid, probabilities, theorem, needed, teams[0].mean(axis=0), num_violations)
@@ -125,7 +125,7 @@ def measure_concentration(
 def deviations(
     generator: np.random.Generator, distributions: Distributions, num_samples: int, num_draws: int
 ) -> Float[np.ndarray, "team draw"]:
-    r"""$\mathcal{H}(d) - \mathcal{H}(d_n)$ over many draws of n samples, as many from each agent of a team."""
+    r"""$\mathcal{H}(d) - \mathcal{H}(d_n)$ for many draws of n samples, with equally many from each agent of a team."""
     num_teams, num_agents, _ = distributions.shape
     each = max(1, num_samples // num_agents)
     counts = generator.multinomial(each, distributions, size=(num_draws, num_teams, num_agents)).sum(axis=2)
@@ -137,23 +137,23 @@ def deviations(
 def measured_samples(
     generator: np.random.Generator, distributions: Distributions, epsilon: float, delta: float, num_draws: int
 ) -> Float[np.ndarray, " team"]:
-    """How many samples each team takes in fact: the number is doubled until it is enough for all, and then interpolated."""
+    """The measured number of samples that each team needs: doubled until it suffices for all teams, then interpolated."""
     entropies = stats.entropy(distributions.mean(axis=1), axis=-1)
     num_agents = distributions.shape[1]
-    # By the bias alone, (S - 1) / 2n, twice as many would be needed.
+    # The bias alone, (S - 1) / 2n, needs twice this number.
     number = num_agents * max(1, int(math.exp(entropies.min()) / (4 * epsilon)) // num_agents)
-    numbers, lacking = [1.0], [np.maximum(entropies, epsilon)]
-    while (lacking[-1] > epsilon).any() or len(numbers) < 2:
+    numbers, errors = [1.0], [np.maximum(entropies, epsilon)]
+    while (errors[-1] > epsilon).any() or len(numbers) < 2:
         if number > _MOST_SAMPLES:
-            raise ValueError(f"more than {_MOST_SAMPLES:,} samples are needed for an epsilon of {epsilon:g}: give a larger one")
+            raise ValueError(f"an epsilon of {epsilon:g} takes more than {_MOST_SAMPLES:,} samples: choose a larger epsilon")
         drawn = np.quantile(deviations(generator, distributions, number, num_draws), 1 - delta, axis=-1)
         numbers.append(float(number))
-        lacking.append(np.clip(drawn, 1e-3 * epsilon, lacking[-1]))
+        errors.append(np.clip(drawn, 1e-3 * epsilon, errors[-1]))
         number *= 2
-    # Both fall or rise together, so that a straight line between their logarithms is a good guess.
-    falling = np.log(np.array(lacking))[::-1]
+    # The error is about a power of the number of samples, so the logarithms of both are interpolated linearly.
+    log_errors = np.log(np.array(errors))[::-1]
     grid = np.log(np.array(numbers))[::-1]
-    return np.array([np.exp(np.interp(math.log(epsilon), column, grid)) for column in falling.T])
+    return np.array([np.exp(np.interp(math.log(epsilon), column, grid)) for column in log_errors.T])
 
 
 def _needed(generator: np.random.Generator, distributions: Distributions, epsilon: float, config: Concentration) -> Needed:
@@ -164,10 +164,6 @@ def _needed(generator: np.random.Generator, distributions: Distributions, epsilo
 
 
 def as_distributions(occupancy: Float[np.ndarray, "seed agent state"]) -> Float[np.ndarray, "seed agent state"]:
-    """Occupancies of single precision as distributions that add up to one in double precision."""
+    """Single-precision occupancies as distributions that sum to one in double precision."""
     shares = occupancy.astype(np.float64)
     return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
-
-
-def _occupancies(run: Run, world: TabularMDP) -> Float[np.ndarray, "seed agent state"]:
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities))

@@ -1,4 +1,4 @@
-"""Theorem 4.1 beside what is measured."""
+"""The figure of `farflung concentration`."""
 
 import matplotlib as mpl
 import numpy as np
@@ -10,20 +10,20 @@ from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.studies.concentration.experiment import Concentrated
 
 
+@mpl.rc_context(STYLE)
 def concentrated(found: Concentrated) -> Figure:
-    """How likely samples miss the entropy by more than ε, and how many samples each ε takes."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        draw_probabilities(left, found)
-        draw_needed(right, found)
-        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-        figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
+    """The probability that the samples' entropy is more than ε too low, and the samples that each ε takes."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    draw_probabilities(left, found)
+    draw_needed(right, found)
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
     return figure
 
 
 def draw_probabilities(axis: Axes, found: Concentrated) -> None:
-    """For the ε nearest to 0.1, against the number of samples: measured, and bounded by both theorems."""
+    """Draws the measured probability and both bounds against the number of samples, for the ε nearest to 0.1."""
     row = int(np.argmin(np.abs(np.array(found.config.epsilons) - 0.1)))
     epsilon = found.config.epsilons[row]
     for kind, (_, color) in _kinds(found).items():
@@ -39,21 +39,14 @@ def draw_probabilities(axis: Axes, found: Concentrated) -> None:
 
 
 def draw_needed(axis: Axes, found: Concentrated) -> None:
-    """The samples that each ε takes."""
+    """Draws the number of samples that each ε takes."""
     epsilons = found.config.epsilons
     for kind, (name, color) in _kinds(found).items():
-        axis.loglog(
-            epsilons, [each.measured for each in found.needed[kind]], "o-", ms=4, color=color, label=f"{name}, measured"
-        )
-    axis.loglog(
-        epsilons,
-        [each.sharper for each in found.needed["team"]],
-        "s--",
-        ms=4,
-        color=GREY,
-        label="sharper bound, any distribution",
-    )
-    axis.loglog(epsilons, [each.theorem for each in found.needed["team"]], "d:", ms=5, color=RED, label="Theorem 4.1, the team")
+        measured = [needed.measured for needed in found.needed[kind]]
+        axis.loglog(epsilons, measured, "o-", ms=4, color=color, label=f"{name}, measured")
+    _, sharper, theorem = zip(*found.needed["team"], strict=True)
+    axis.loglog(epsilons, sharper, "s--", ms=4, color=GREY, label="sharper bound, any distribution")
+    axis.loglog(epsilons, theorem, "d:", ms=5, color=RED, label="Theorem 4.1, the team")
     axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axis.minorticks_off()
     axis.set(xlabel="ε, in nats", ylabel=f"samples needed, with probability {1 - found.config.delta:g}")

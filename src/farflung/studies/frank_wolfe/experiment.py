@@ -1,4 +1,4 @@
-"""Parallel Frank-Wolfe on one world, and where its gain from more agents is the theorem's and where it is not."""
+"""Parallel Frank-Wolfe in one world, and whether its gain from more agents is that of the theorem."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from farflung.algorithms.frank_wolfe import Found, FrankWolfe, solve
+from farflung.algorithms.frank_wolfe import FrankWolfe, Solution, solve
 from farflung.bounds import theorems as theory
 from farflung.config import FrankWolfeRun
 from farflung.worlds.named import make_tabular_world
@@ -21,7 +21,7 @@ WAYS = {
     "estimated": "all plan on estimates of their own",
     "in-turn": "each plans after those before it",
 }
-"""How the agents of a team come to their plans."""
+"""The order in which the agents of a team plan, and on which mixture."""
 
 
 class Series(NamedTuple):
@@ -32,12 +32,12 @@ class Series(NamedTuple):
 
     @property
     def floors(self) -> Float[np.ndarray, " size"]:
-        """What the gap settles at: its median over the last third."""
+        """The final level of each gap: the median over the last third."""
         return np.array([np.median(gaps[-len(gaps) // 3 :]) for gaps in self.gaps])
 
     @property
     def exponent(self) -> float:
-        """The k for which the floor falls like N to the power of k; the theorem's is -1."""
+        """The exponent k of the fit floor ~ N^k over the team sizes N; -1 in the theorem."""
         if len(self.agents) < 2:
             return float("nan")
         return float(np.polyfit(np.log(self.agents), np.log(self.floors), 1)[0])
@@ -53,17 +53,17 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Convergence:
-    """What `farflung frank-wolfe` finds out."""
+    """The results of `farflung frank-wolfe`."""
 
     config: FrankWolfeRun
     world: TabularMDP
     algorithm: FrankWolfe
-    found: Found
+    found: Solution
     comparison: dict[str, Series]
 
     @cached_property
     def theorem_iterations(self) -> int | None:
-        """How many iterations the theorem asks for, to the tolerance that was asked for."""
+        """The theorem's number of iterations for the configured tolerance."""
         if self.config.smoothing == 0:
             return None
         objective = theory.SmoothedEntropy(self.config.smoothing)
@@ -71,12 +71,12 @@ class Convergence:
 
 
 def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str], None] | None = None) -> Convergence:
-    """Runs the algorithm as configured, and then with teams of several sizes and one constant step size to compare them.
+    """Runs the algorithm as configured, then compares teams of several sizes with one constant step size.
 
     Args:
-        on_progress: told how much of how much is done, and what that is.
+        on_progress: called with the work done, all work, and a description.
     """
-    tell = on_progress or (lambda *_: None)
+    report = on_progress or (lambda *_: None)
     world = make_tabular_world(config.world, horizon=config.horizon, slip=config.slip)
     step_size, num_iterations = config.step_size, config.iterations
     if config.theorem is not None:
@@ -84,7 +84,7 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
         sizes = (world.num_states, config.agents, config.theorem, objective)
         step_size, num_iterations = theory.frank_wolfe_step_size(*sizes), theory.frank_wolfe_iterations(*sizes)
         if step_size > 1:
-            raise ValueError(f"the theorem's step size is {step_size:.3g}, above 1: give a smaller error, smoothing or team")
+            raise ValueError(f"the theorem's step size is {step_size:.3g}, above 1: choose a smaller error, smoothing or team")
     algorithm = FrankWolfe(
         num_agents=config.agents,
         step_size=step_size,
@@ -94,21 +94,21 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
         planning_tolerance=config.planning_tolerance,
     )
     algorithm.check_samples(world)
-    tell(0, num_iterations, "compiling")
+    report(0, num_iterations, "compiling")
     for found in solve(algorithm, world, num_iterations=num_iterations, tolerance=config.tolerance, seed=config.seed):
-        tell(len(found.gaps), num_iterations, f"entropy {found.entropies[-1]:.4f}, gap {found.gaps[-1]:.1e} nats")
+        report(len(found.gaps), num_iterations, f"entropy {found.entropies[-1]:.4f}, gap {found.gaps[-1]:.1e} nats")
     comparison = {}
     for number, way in enumerate(WAYS if config.compare else ()):
         gaps = []
         for place, agents in enumerate(config.compare):
-            tell(number * len(config.compare) + place, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
-            gaps.append(_compared(config, world, agents, way))
+            report(number * len(config.compare) + place, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
+            gaps.append(_gaps(config, world, agents, way))
         comparison[way] = Series(config.compare, gaps)
-    tell(1, 1, "")
+    report(1, 1, "")
     return Convergence(config, world, algorithm, found, comparison)
 
 
-def _compared(config: FrankWolfeRun, world: TabularMDP, agents: int, way: str) -> Float[np.ndarray, " iteration"]:
+def _gaps(config: FrankWolfeRun, world: TabularMDP, agents: int, way: str) -> Float[np.ndarray, " iteration"]:
     algorithm = FrankWolfe(
         num_agents=agents,
         step_size=config.compare_step,

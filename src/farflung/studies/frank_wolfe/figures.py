@@ -1,4 +1,4 @@
-"""How Parallel Frank-Wolfe converges, and what more agents gain."""
+"""The figure of `farflung frank-wolfe`."""
 
 import matplotlib as mpl
 import numpy as np
@@ -12,18 +12,18 @@ from farflung.studies.frank_wolfe.experiment import WAYS, Convergence
 _COLORS = {"together": ORANGE, "estimated": GREEN, "in-turn": BLUE}
 
 
+@mpl.rc_context(STYLE)
 def converging(convergence: Convergence) -> Figure:
-    """The gap of the run; then the gaps of teams of several sizes, and what they settle at, against the theorem's 1/N."""
-    with mpl.rc_context(STYLE):
-        has_comparison = bool(convergence.comparison)
-        figure = Figure(figsize=(11, 7) if has_comparison else (6, 3.6), layout="constrained")
-        axes = figure.subplots(2, 2).flat if has_comparison else [figure.subplots()]
-        _draw_run(axes[0], convergence)
-        if has_comparison:
-            _draw_sizes(axes[1], convergence, "together")
-            _draw_sizes(axes[3], convergence, "in-turn")
-            _draw_floors(axes[2], convergence)
-        figure.suptitle(f"Parallel Frank-Wolfe, {plain(convergence.config.world)}", fontweight="bold")
+    """The gap of the run; then the gaps of teams of several sizes, and their final levels against the theorem's 1/N."""
+    has_comparison = bool(convergence.comparison)
+    figure = Figure(figsize=(11, 7) if has_comparison else (6, 3.6), layout="constrained")
+    axes = figure.subplots(2, 2).flat if has_comparison else [figure.subplots()]
+    _draw_run(axes[0], convergence)
+    if has_comparison:
+        _draw_sizes(axes[1], convergence, "together")
+        _draw_sizes(axes[3], convergence, "in-turn")
+        _draw_floors(axes[2], convergence)
+    figure.suptitle(f"Parallel Frank-Wolfe, {plain(convergence.config.world)}", fontweight="bold")
     return figure
 
 
@@ -43,7 +43,7 @@ def _draw_sizes(axis: Axes, convergence: Convergence, way: str) -> None:
     colors = mpl.colormaps["viridis"](np.linspace(0.85, 0, len(series.agents)))
     styles = ["-", "--", "-.", ":"]
     for number, (agents, gaps, color) in enumerate(zip(series.agents, series.gaps, colors, strict=True)):
-        # Curves that lie on each other are told apart by their dashes.
+        # Dashes distinguish curves that coincide.
         style = styles[number % 4] if way == "together" else "-"
         axis.loglog(np.arange(1, len(gaps) + 1), np.maximum(gaps, 1e-9), color=color, lw=1.2, ls=style, label=f"N = {agents}")
     axis.set_title(f"{WAYS[way]}: {series.verdict}", fontsize=9)

@@ -1,4 +1,4 @@
-"""What the paper claims, and what the runs say about each claim."""
+"""The paper's claims, and the measured difference that decides each of them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from farflung.runs.statistics import Difference, bootstrap, mean_difference, spr
 
 KINDS = ("team", "single", "random")
 EPSILON, DELTA = 0.1, 0.05
-"""How near samples must come to an entropy, and with which probability they may not, in the claims about sample sizes."""
+"""In the claims about sample sizes: the allowed error of the entropy in nats, and the probability of a larger error."""
 
 
 class Cell(NamedTuple):
@@ -27,27 +27,27 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that was measured under one learning-rate schedule: for each cell, values per seed."""
+    """The measurements of all cells under one learning-rate schedule, per seed."""
 
     final: Mapping[Cell, Mapping[str, Float[np.ndarray, " seed"]]]
-    """The metrics at the end of training; of teams and single agents."""
+    """The metrics of teams and single agents at the end of training."""
     occupancy: Mapping[Cell, Float[np.ndarray, "seed agent state"]]
-    """Exactly how each agent's visits are spread over the states."""
+    """The exact state distribution of each agent."""
     dataset_entropy: Mapping[Cell, Float[np.ndarray, "seed dataset"]]
-    """Normalised, of datasets of m trajectories."""
+    """The normalised entropy of datasets of m trajectories."""
     success: Mapping[Cell, Float[np.ndarray, "seed goal"]]
-    """Of offline Q-learning, averaged over those datasets."""
+    """The success rate of offline Q-learning for each goal, averaged over these datasets."""
     ceilings: Mapping[tuple[str, int], Ceiling]
-    """What no team exceeds, by world and number of agents."""
+    """By world and number of agents."""
     samples_needed: Mapping[Cell, Float[np.ndarray, " seed"]]
-    """How many samples show the entropy of a team's or a single agent's states."""
+    """The number of samples that the entropy of a team or a single agent takes."""
     samples_needed_alone: Mapping[Cell, Float[np.ndarray, " seed"]]
-    """How many show that of one of a team's agents, on average over the agents."""
+    """The number of samples that the entropy of one agent of a team takes, averaged over the agents."""
     untrained_success: Mapping[str, float]
-    """What chance alone achieves in each world."""
+    """The success rate without data, by world."""
 
     def percent_of_ceiling(self, cell: Cell) -> Float[np.ndarray, " seed"]:
-        """How near a team or a single agent comes to what no team exceeds."""
+        """The entropy of a team or a single agent as a percentage of the ceiling."""
         return np.asarray(self.ceilings[cell.world, cell.agents].percentage(self.final[cell]["entropy"]))
 
     @property
@@ -60,11 +60,11 @@ class Findings:
 
 
 class Claim(NamedTuple):
-    """A statement of the paper in one setting, and the difference that decides it."""
+    """A statement of the paper in one setting, and the measured difference that decides it."""
 
     statement: str
     where: str
-    """The section or figure that makes it."""
+    """The section or figure of the paper."""
     world: str
     agents: str
     difference: Difference
@@ -72,7 +72,7 @@ class Claim(NamedTuple):
 
 
 def claims(findings: Findings) -> Iterator[Claim]:
-    """Every claim in every setting, in the paper's order."""
+    """Every claim in every setting, in the order of the paper."""
 
     def each_setting(
         statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]
@@ -83,10 +83,8 @@ def claims(findings: Findings) -> Iterator[Claim]:
                 yield Claim(statement, where, world, str(agents), decide(*cells), unit)
 
     def final(metric: str, sign: int) -> Callable[[Cell, Cell, Cell], Difference]:
-        def decide(team: Cell, single: Cell, _random: Cell) -> Difference:
-            return mean_difference(sign * findings.final[team][metric], sign * findings.final[single][metric])
-
-        return decide
+        values = findings.final
+        return lambda team, single, _: mean_difference(sign * values[team][metric], sign * values[single][metric])
 
     data, success = findings.dataset_entropy, findings.success
     yield from each_setting(
@@ -149,7 +147,7 @@ def claims(findings: Findings) -> Iterator[Claim]:
 
 
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
-    """The gain from each further pair of agents against the gain from the pair before."""
+    """The claims that each further pair of agents gains less than the pair before."""
 
     def slowdown(few: np.ndarray, some: np.ndarray, many: np.ndarray, axis: tuple[int, ...]) -> Any:
         return 2 * np.mean(some, axis=axis) - np.mean(few, axis=axis) - np.mean(many, axis=axis)

@@ -1,4 +1,4 @@
-"""What trained policies visit and collect, and how far offline RL gets with it."""
+"""Occupancies and datasets of trained policies, and the success of offline RL on these datasets."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,19 +26,19 @@ _MOST_DATASETS_AT_ONCE = 200
 
 
 class Collected(NamedTuple):
-    """What the policies of one cell visit and collect, and how far offline RL gets with that."""
+    """The measurements on the policies of one cell; the fields are those of `Findings`."""
 
     occupancy: Float[np.ndarray, "seed agent state"]
-    entropy: Float[np.ndarray, "seed dataset"]
+    dataset_entropy: Float[np.ndarray, "seed dataset"]
     success: Float[np.ndarray, "seed goal"]
     samples_needed: Float[np.ndarray, " seed"]
     samples_needed_alone: Float[np.ndarray, " seed"]
 
 
 def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP) -> dict[Cell, Collected]:
-    """Everything about policies of one kind in one world."""
+    """The measurements on all policies of one kind in one world."""
     cells = [Cell(name, agents, kind) for agents in config.agents]
-    # All teams are made equally large, so that one computation serves all; only the data of the real agents is used.
+    # All teams are padded to the same size to share one computation; only the data of the real agents is used.
     logits = jnp.stack([_logits(runs.get(cell), cell, config, world) for cell in cells])
     keys = jnp.stack([_keys(config, cell) for cell in cells])
     sizes = jnp.asarray(config.agents, jnp.int32)
@@ -54,7 +54,7 @@ def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, w
 def _samples_needed(
     occupancy: Float[np.ndarray, "seed agent state"],
 ) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, " seed"]]:
-    """How many samples show the entropy of all agents together, and of each alone."""
+    """The number of samples that the entropy of the team takes, and that of one agent, averaged over the agents."""
     generator = np.random.default_rng(0)
     exact = as_distributions(occupancy)
     together = measured_samples(generator, exact, EPSILON, DELTA, _DRAWS)
@@ -87,8 +87,10 @@ def _collect_and_learn(
     goals: Int[Array, " goal"],
     num_datasets: int,
 ) -> tuple[Float[Array, "cell seed agent state"], Float[Array, "cell seed dataset"], Float[Array, "cell seed goal"]]:
-    """For the first `sizes` agents of each cell: exact occupancies; then, averaged over datasets with one trajectory per agent,
-    their entropies and how often Q-learning on them leads to each goal."""
+    """Exact occupancies, the entropies of datasets with one trajectory per agent, and the success rate of Q-learning on them.
+
+    Only the first `sizes` agents of each cell contribute to the datasets.
+    """
 
     def collect(
         key: Key[Array, ""], logits: Float[Array, "agent state action"], size: Int[Array, ""]

@@ -1,14 +1,15 @@
-"""The whole paper: all trainings, datasets and offline RL."""
+"""The paper's experiments: all trainings, datasets and offline RL."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jax.random as jr
 
-from farflung.bounds.ceilings import Ceiling, ceiling
+from farflung.bounds.ceilings import ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.data.q_learning import goals_of, untrained_success
 from farflung.runs import interrupts
@@ -24,13 +25,13 @@ _CEILING_SECONDS = 20
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All that was found."""
+    """The results of `farflung reproduce`."""
 
     config: Reproduce
     runs: Mapping[str, Mapping[Cell, Run]]
     """The trained teams and single agents, by schedule."""
     findings: Mapping[str, Findings]
-    """By schedule."""
+    """The measurements, by schedule."""
 
 
 def reproduce(
@@ -41,30 +42,32 @@ def reproduce(
     on_progress: Callable[[SuiteStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> Reproduction:
-    """Trains what is not yet in the folder `out`, keeps each part there when it is finished, and measures everything.
+    """Trains all runs that are not yet in the folder `out`, saves each run there, and measures all of them.
 
     Args:
-        force: discard what is in the folder if it comes from another version or other settings.
-        on_note: told of parts in the folder that are damaged and therefore trained again.
+        force: delete the results in the folder if another version or other settings wrote them.
+        on_note: called with a message about each unusable run in the folder; such a run is trained again.
     """
-    out, tell, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
     open_collection(out, contents, force=force)
     with locked(out):
-        return _reproduce(config, out, tell, note)
+        return _reproduce(config, out, report, note)
 
 
-def _reproduce(config: Reproduce, out: Path, tell: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Reproduction:
+def _reproduce(
+    config: Reproduce, out: Path, report: Callable[[SuiteStatus], None], note: Callable[[str], None]
+) -> Reproduction:
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     cells = [Cell(world, agents, kind) for world in worlds for kind in KINDS[:2] for agents in config.agents]
     groups = [
         {_folder(schedule, cell): _explore_config(config, schedule, cell) for schedule in config.schedules} for cell in cells
     ]
     places = {_folder(schedule, cell): (schedule, cell) for cell in cells for schedule in config.schedules}
-    # While teams train, what only needs the random policy is computed, and then what needs those that are trained.
+    # The pool measures the random policy while teams train, and then the trained policies.
     with compiling_threads() as pool:
         try:
-            training = train_all(groups, worlds, out, pool, tell, note, is_brief=config.quick)
+            training = train_all(groups, worlds, out, pool, report, note, is_brief=config.quick)
             random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
             ceilings = {
                 (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
@@ -79,39 +82,23 @@ def _reproduce(config: Reproduce, out: Path, tell: Callable[[SuiteStatus], None]
                 name, _, kind = cell
                 runs[schedule][cell] = run
                 own = {each: run for each, run in runs[schedule].items() if (each.world, each.kind) == (name, kind)}
-                if len(own) == len(config.agents):  # all sizes are there
+                if len(own) == len(config.agents):  # all team sizes are trained
                     collecting[schedule, name, kind] = pool.submit(collect, config, own, name, kind, worlds[name])
-            tell(SuiteStatus(1, 1, "datasets and offline RL"))
+            report(SuiteStatus(1, 1, "datasets and offline RL"))
             bounds = {key: bound.result() for key, bound in ceilings.items()}
             by_chance = {name: float(rate.result()) for name, rate in chance.items()}
             findings = {}
             for schedule in config.schedules:
                 interrupts.check()
-                runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # in this order, whatever was trained when
+                runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # independent of the order of training
                 parts = [collecting[schedule, name, kind] for name in worlds for kind in KINDS[:2]]
                 data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
-                findings[schedule] = _findings(runs[schedule], data, bounds, by_chance)
+                final = {cell: final_values(run.updates, run.metrics) for cell, run in runs[schedule].items()}
+                measured: Any = {name: {cell: getattr(own, name) for cell, own in data.items()} for name in Collected._fields}
+                findings[schedule] = Findings(final=final, ceilings=bounds, untrained_success=by_chance, **measured)
         finally:
             pool.shutdown(cancel_futures=True)
     return Reproduction(config, runs, findings)
-
-
-def _findings(
-    runs: Mapping[Cell, Run],
-    data: Mapping[Cell, Collected],
-    ceilings: Mapping[tuple[str, int], Ceiling],
-    untrained_success: Mapping[str, float],
-) -> Findings:
-    return Findings(
-        final={cell: final_values(run.updates, run.metrics) for cell, run in runs.items()},
-        occupancy={cell: collected.occupancy for cell, collected in data.items()},
-        dataset_entropy={cell: collected.entropy for cell, collected in data.items()},
-        success={cell: collected.success for cell, collected in data.items()},
-        ceilings=ceilings,
-        samples_needed={cell: collected.samples_needed for cell, collected in data.items()},
-        samples_needed_alone={cell: collected.samples_needed_alone for cell, collected in data.items()},
-        untrained_success=untrained_success,
-    )
 
 
 def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:

@@ -6,9 +6,8 @@ import pytest
 from PIL import Image
 from tests.made_runs import made_continuous_run, made_run
 
-from farflung import TabularSoftmax, film, gridworld
-from farflung.figures.film import film as drawn
-from farflung.figures.filming import episode_of
+from farflung import TabularSoftmax, gridworld
+from farflung.figures.film import draw_episode, episode_of, film
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +15,7 @@ def run():
     return made_continuous_run("point-gap", num_steps=5, agents=2, seeds=(0,))
 
 
-def test_a_film_has_a_picture_for_each_step_and_stays_at_the_end(run, tmp_path):
+def test_a_film_has_a_picture_for_each_step_and_holds_the_last_one(run, tmp_path):
     seen = []
     path = film(run, tmp_path / "film.gif", seconds=1.0, on_progress=lambda *done: seen.append(done))
     with Image.open(path) as picture:
@@ -30,7 +29,7 @@ def test_a_film_has_a_picture_for_each_step_and_stays_at_the_end(run, tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["film.gif"]
 
 
-def test_what_was_covered_so_far_is_counted(run):
+def test_the_visited_cells_are_counted_up_to_each_time(run):
     episode = episode_of(run, 1)
     for time in (0, 3, 5):
         cells = np.asarray(episode.cells[:, :, : time + 1]).ravel()
@@ -38,9 +37,9 @@ def test_what_was_covered_so_far_is_counted(run):
         assert episode.covered(time) == (len(shares), pytest.approx(-np.sum(shares * np.log(shares)) / np.log(400)))
 
 
-def test_a_picture_shows_where_the_agents_are_and_what_they_have_visited(run):
+def test_a_picture_shows_the_agents_and_the_visited_cells(run):
     episode = episode_of(run)
-    figure, show = drawn(episode)
+    figure, show = draw_episode(episode)
     show(4)
     (axis,) = figure.axes
     cells, _, dots = (axis.collections[number] for number in range(3))
@@ -51,16 +50,16 @@ def test_a_picture_shows_where_the_agents_are_and_what_they_have_visited(run):
 
 def test_a_map_is_filmed_too_with_agents_in_the_middle_of_their_cells():
     made = made_run(environment=gridworld("S..\n.#.", horizon=3), agents=1, seeds=(0,))
-    episode = episode_of(dataclasses.replace(made, team=TabularSoftmax(jnp.zeros((1, 1, 5, 4)), False)))
+    episode = episode_of(dataclasses.replace(made, policies=TabularSoftmax(jnp.zeros((1, 1, 5, 4)), False)))
     np.testing.assert_array_equal(episode.points[0, 0, 0], (0.5, 1.5))
     assert set(np.abs(np.diff(episode.points[0, 0], axis=0)).ravel()) <= {0.0, 1.0}
     assert episode.num_cells == 5
 
 
-def test_what_cannot_be_filmed_is_said(run, tmp_path):
-    with pytest.raises(ValueError, match="has kept 2 batch elements, numbered from 0: there is no 2"):
+def test_an_episode_that_cannot_be_filmed_is_refused(run, tmp_path):
+    with pytest.raises(ValueError, match="has recorded 2 batch elements, numbered from 0: there is no 2"):
         film(run, tmp_path / "film.gif", element=2)
-    with pytest.raises(ValueError, match="has kept no paths"):
+    with pytest.raises(ValueError, match="has no recorded paths"):
         film(dataclasses.replace(run, paths=None), tmp_path / "film.gif")
     with pytest.raises(ValueError, match=r"ends with \.gif or \.mp4, unlike film\.avi"):
         film(run, tmp_path / "film.avi")

@@ -1,18 +1,11 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from tests.made_runs import made_continuous_run
-from tests.test_figures import texts
 
 from farflung import figures, gridworld, make_vector_world
-from farflung.figures.paths import Plane, cells_of, draw_coverage, draw_paths, is_jump, plane_of, plane_of_map, points_of
-from farflung.runs.run import Paths
-from farflung.worlds.vectors import Projection
+from farflung.figures.maps import Plane, cells_of, draw_coverage, draw_paths, is_jump, plane_of, points_of
 
 
 def test_cells_are_those_of_the_projection():
@@ -21,34 +14,6 @@ def test_cells_are_those_of_the_projection():
     states = jnp.stack([jnp.cos(angle), jnp.sin(angle), 4 * velocity], axis=-1).at[7].set(jnp.nan)
     found = cells_of(np.asarray(projection.project(states)), projection.low, projection.high, projection.bins)
     np.testing.assert_array_equal(found, np.where(np.arange(50) == 7, -1, projection.cells(states)))
-
-
-@pytest.mark.parametrize(
-    ("world", "settings", "expected"),
-    [
-        ("point-gap", {"agents": 3}, {"where each agent goes (seed 0)", "where the team is, in 2 repetitions", "x", "y"}),
-        ("pendulum", {"agents": 1}, {"where the agent goes (seed 0)", "angle (rad)", "angular velocity (rad/s)"}),
-        ("point-room", {"agents": 2, "single": True}, {"where each trajectory goes (seed 0)"}),
-        ("mountain-car", {"agents": 13}, {"position", "velocity", "where each agent goes (seed 0)"}),
-    ],
-)
-def test_a_run_where_states_are_vectors_is_drawn_with_labelled_axes(world, settings, expected):
-    figure = figures.explored(made_continuous_run(world, **settings))
-    always = {"cell entropy\n/ log(cells)", "cells visited", "k-NN entropy\n(nats, k = 4)", "policy updates"}
-    assert always | expected <= set(texts(figure))
-
-
-def test_one_feature_is_drawn_over_time_and_of_many_the_first_two():
-    run = made_continuous_run("pendulum", agents=2)
-    for num_features, expected in ((1, {"step", "a", "share of visits"}), (3, {"a; not shown: c", "b"})):
-        names, ones = ("a", "b", "c")[:num_features], (1.0,) * num_features
-        projection = Projection(
-            tuple(range(num_features)), names, (-4.0,) * num_features, (4.0,) * num_features, (5,) * num_features, ones
-        )
-        world = dataclasses.replace(run.world, projection=projection)
-        features = run.paths.features[..., [0, 1, 0][:num_features]]
-        figure = figures.explored(dataclasses.replace(run, world=world, paths=Paths(0, features)))
-        assert expected <= set(texts(figure))
 
 
 def test_axes_are_to_scale_where_their_units_are_the_same():
@@ -87,10 +52,16 @@ def test_an_episode_that_ended_early_is_drawn_up_to_its_end():
 
 
 def test_a_map_lies_in_the_plane_as_it_is_written():
-    plane = plane_of_map(gridworld("S.\n#."))
+    plane = plane_of(gridworld("S.\n#."))
     np.testing.assert_array_equal(plane.is_free, [[False, True], [True, True]])
 
 
 def test_a_single_feature_moves_on_with_time():
     points = points_of(np.array([[3.0], [5.0]]))
     np.testing.assert_array_equal(points, [[0, 3], [1, 5]])
+
+
+def test_a_map_shows_each_states_value_in_its_cell():
+    world = gridworld("S.#\n..#")
+    image = figures.draw_on_map(Figure().subplots(), world, np.asarray(jnp.arange(4.0)))
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), [[0, 1], [2, 3]])

@@ -149,7 +149,7 @@ def test_certainty_concentrates_at_once():
     ("call", "message"),
     [
         (lambda: theory.variance([0.5, 0.4]), "add up to one, not 0.9"),
-        (lambda: theory.variance([1.5, -0.5]), "no negative"),
+        (lambda: theory.variance([1.5, -0.5]), "finite and not negative"),
         (lambda: theory.variance([]), "list of probabilities"),
         (lambda: theory.deviation_probability([0.5, 0.5], 10, 0.0), "epsilon must be a positive number, not 0.0"),
         (lambda: theory.deviation_probability([0.5, 0.5], 0, 0.1), "num_samples must be at least 1"),
