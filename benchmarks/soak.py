@@ -55,19 +55,19 @@ class Task:
 TASKS = {
     "tables": Task(
         ("explore", "maze-stoc", "--agents", "4", "--updates", "4000", *_TRAIN),
-        ("explore", "--resume", "run", "--quiet"),
+        ("resume", "run", "--quiet"),
         ("run/metrics.csv", "run/policies.npz"),
         "run/unfinished/config.json",
     ),
     "networks": Task(
         ("explore", "point-gap", "--agents", "3", "--batch-size", "8", "--updates", "150", *_TRAIN),
-        ("explore", "--resume", "run", "--quiet"),
+        ("resume", "run", "--quiet"),
         ("run/metrics.csv", "run/policies.npz", "run/paths.npz"),
         "run/unfinished/config.json",
     ),
     "hosted": Task(
         ("explore", "FrozenLake-v1", "--hosted", "--agents", "3", "--batch-size", "8", "--updates", "150", *_TRAIN),
-        ("explore", "--resume", "run", "--quiet"),
+        ("resume", "run", "--quiet"),
         ("run/metrics.csv", "run/policies.npz"),
         "run/unfinished/config.json",
     ),

@@ -54,7 +54,7 @@ def test_every_module_is_in_a_room():
 def test_what_must_be_the_same_after_a_break_is_compiled_so():
     rounds_nothing, is_compiled_with_its_callers = {"draw", "_are_finite", "_num_duplicates"}, {"_sample"}
     for name, tree in modules():
-        if name in {"data.collecting", "studies.explore"} or name.startswith("training."):
+        if name in {"data.collecting", "data.playing", "studies.explore"} or name.startswith("training."):
             for node in tree.body:
                 own = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node).partition(" = ")[0]
                 how = ast.unparse(node).partition("def ")[0]
@@ -68,7 +68,7 @@ def test_only_runs_reports_and_the_command_line_write_or_print():
         methods = {
             node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
-        writers = ("runs", "data", "cli", "loggers.local", "figures.filming", "figures.notebook", "figures.pages")
+        writers = ("runs", "data", "cli", "loggers.local", "figures.film", "figures.notebook", "figures.pages")
         if not name.startswith(writers):
             assert not calls & {"print", "open"}, name
             assert not methods & {"write_text", "write_bytes", "mkdir", "unlink", "rename", "savefig", "save"}, name

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from farflung import PGPSE, make_tabular_world, play, plug_in, softmax_team
 from farflung.config import CREDITS as CREDIT_NAMES
 from farflung.entropy.credit import CREDITS, recombined
-from farflung.studies.ablate.gradients import gradient_variances
+from farflung.studies.ablate.experiment import gradient_variances
 
 teams = hnp.arrays(
     np.int32, st.tuples(st.integers(1, 3), st.integers(1, 2), st.sampled_from([2, 6])), elements=st.integers(0, 4)

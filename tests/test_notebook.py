@@ -8,7 +8,7 @@ import pytest
 from tests.made_runs import made_continuous_run
 
 import farflung
-from farflung.figures.live import live
+from farflung.figures.curves import live
 from farflung.figures.notebook import is_notebook, run_html, team_html, world_html
 
 

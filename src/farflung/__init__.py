@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from farflung.entropy.counts import decompose as decompose
     from farflung.entropy.counts import plug_in as plug_in
     from farflung.entropy.counts import shannon as shannon
-    from farflung.figures.filming import film as film
+    from farflung.figures.film import film as film
     from farflung.policies import NeuralPolicy as NeuralPolicy
     from farflung.policies import TabularSoftmax as TabularSoftmax
     from farflung.policies import neural_team as neural_team
@@ -84,7 +84,7 @@ _MODULES = {
     "data": ("Dataset", "collect", "from_minari", "load_dataset", "relabel", "save_dataset", "to_d3rlpy", "to_minari"),
     "data.offline": ("learn_offline",),
     "entropy.counts": ("Entropy", "decompose", "plug_in", "shannon"),
-    "figures.filming": ("film",),
+    "figures.film": ("film",),
     "policies": ("NeuralPolicy", "TabularSoftmax", "neural_team", "softmax_team", "uniform_team"),
     "policies.rollout": ("Trajectories", "play"),
     "runs.run": ("Run", "load_run", "save_run"),

@@ -40,9 +40,6 @@ def one_line_errors_only():
         assert "\n" not in str(error), error  # noqa: PT017
 
 
-told_if_at_all = one_line_errors_only
-
-
 @contextmanager
 def temporary_copy(source):
     """A copy of a folder, to break it."""

@@ -11,9 +11,9 @@ from tests.fuzzing.broken import (
     changed_arrays,
     damages,
     examples,
+    one_line_errors_only,
     pack,
     temporary_copy,
-    told_if_at_all,
     unpack,
 )
 
@@ -37,7 +37,7 @@ def look_at(dataset):
 def test_a_broken_file_is_told_in_one_line(name, damage):
     with temporary_copy(DATA) as folder:
         damage(folder / name)
-        with told_if_at_all():
+        with one_line_errors_only():
             look_at(load_dataset(folder / name))
 
 
@@ -52,7 +52,7 @@ def test_arrays_that_say_something_else_are_told_in_one_line(name, data):
         arrays = data.draw(changed_arrays(arrays))
     with temporary_copy(DATA) as folder:
         (folder / name).write_bytes(pack(arrays))
-        with told_if_at_all():
+        with one_line_errors_only():
             look_at(load_dataset(folder / name))
 
 
@@ -75,7 +75,7 @@ def test_columns_that_say_something_else_are_told_in_one_line(name, data):
     table = table.replace_schema_metadata({"farflung": json.dumps(about)})
     with temporary_copy(DATA) as folder:
         pyarrow.parquet.write_table(table, folder / name)
-        with told_if_at_all():
+        with one_line_errors_only():
             look_at(load_dataset(folder / name))
 
 
@@ -86,7 +86,7 @@ def test_a_minari_dataset_with_a_broken_file_is_told_in_one_line(dataset_id, dat
     with temporary_copy(MINARI) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(folder))
         damage(data.draw(st.sampled_from([path for path in sorted((folder / dataset_id).rglob("*")) if path.is_file()])))
-        with told_if_at_all():
+        with one_line_errors_only():
             look_at(from_minari(dataset_id))
 
 
@@ -104,7 +104,7 @@ def test_minari_metadata_that_say_something_else_are_told_in_one_line(dataset_id
         else:
             metadata = data.draw(changed(metadata))
         path.write_text(json.dumps(metadata))
-        with told_if_at_all():
+        with one_line_errors_only():
             look_at(from_minari(dataset_id))
 
 

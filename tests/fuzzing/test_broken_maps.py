@@ -2,7 +2,7 @@ import json
 
 import hypothesis.strategies as st
 from hypothesis import given
-from tests.fuzzing.broken import JSON, changed, examples, told_if_at_all
+from tests.fuzzing.broken import JSON, changed, examples, one_line_errors_only
 
 from farflung.worlds.gridworld import gridworld
 from farflung.worlds.named import make_tabular_world
@@ -25,14 +25,14 @@ RECIPE = {
 @examples(1)
 @given(CELLS, st.floats(0, 1))
 def test_any_text_is_a_map_or_is_told(text, slip):
-    with told_if_at_all():
+    with one_line_errors_only():
         assert gridworld(text, slip=slip).num_states > 1
 
 
 @examples(0.4)
 @given(CELLS, st.floats(0.05, 4))
 def test_any_text_is_a_plane_or_is_told(text, step_size):
-    with told_if_at_all():
+    with one_line_errors_only():
         assert point_map(text, step_size=step_size).num_states > 0
 
 
@@ -41,7 +41,7 @@ def test_any_text_is_a_plane_or_is_told(text, step_size):
 def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("maps") / "map.txt"
     path.write_bytes(content)
-    with told_if_at_all():
+    with one_line_errors_only():
         assert make_tabular_world(str(path)).num_states > 1
 
 
@@ -49,5 +49,5 @@ def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
 @given(st.data())
 def test_any_recipe_is_a_world_or_is_told(data):
     recipe = data.draw(changed(RECIPE) | changed({"name": "point-gap", "horizon": 4}) | JSON)
-    with told_if_at_all():
+    with one_line_errors_only():
         assert make_vector_world(json.dumps(recipe)).num_states >= 0

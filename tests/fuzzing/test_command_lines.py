@@ -35,7 +35,7 @@ WORK = {
     "farflung.data.collecting": "play_parts",
     "farflung.data.offline": "learn_offline",
     "farflung.studies.compare.comparison": "compare",
-    "farflung.figures.filming": "film",
+    "farflung.figures.film": "film",
     "farflung.bounds.ceilings": "ceiling",
     "farflung.studies.frank_wolfe.experiment": "frank_wolfe",
     "farflung.studies.concentration.experiment": "concentration",

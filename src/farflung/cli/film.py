@@ -28,7 +28,7 @@ def film(config: Film, output: FilmOutput) -> Callable[[], int]:
     """Show how a trained team explores, as a GIF or MP4."""
 
     def run() -> int:
-        from farflung.figures.filming import film as make_film  # JAX with it
+        from farflung.figures.film import film as make_film  # JAX with it
         from farflung.runs.interrupts import Stopped
         from farflung.runs.run import load_run
 

@@ -18,7 +18,7 @@ from farflung.data.sources import hosted_table_source, hosted_vector_source
 from farflung.numerics.compilation import ReproducibleIfWorld
 from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
 from farflung.policies.rollout import Trajectories, play
-from farflung.training.hosted_vectors import NetworkPlayer
+from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.players import OVER, Episodes, Player
 from farflung.worlds.hosted.world import HostedWorld
 from farflung.worlds.world import World

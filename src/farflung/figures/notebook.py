@@ -80,7 +80,7 @@ class LiveCurve:
         import numpy as np
         from IPython.display import Image
 
-        from farflung.figures.live import live
+        from farflung.figures.curves import live
 
         num_seeds = len(self._config.seeds)
         ceiling = self._ceiling.result() if self._ceiling.done() else None
@@ -187,7 +187,7 @@ def _plane(world: "World") -> "Figure":
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from farflung.figures.paths import draw_world
+    from farflung.figures.maps import draw_world
     from farflung.figures.style import STYLE
 
     with mpl.rc_context(STYLE):

@@ -202,7 +202,7 @@ def _actions(actions: Any) -> Discrete | Box:
     if isinstance(actions, int):
         return Discrete(whole_number("actions", actions))
     raise ValueError(
-        f"a JAX world has actions: farflung.Box(low, high), farflung.Discrete(num) or a Gymnasium space, not {actions!r}"
+        f"the actions of a JAX world are a farflung.Box, a farflung.Discrete or a Gymnasium space, not {actions!r}"
     )
 
 
