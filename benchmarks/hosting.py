@@ -45,7 +45,6 @@ def measure(config: Hosting) -> Result:
     import farflung
     from farflung.config import Explore
     from farflung.studies.trials import algorithm_of
-    from farflung.training.hosted import train_hosted
     from farflung.worlds.hosted import pool
 
     calls: list[tuple[str, Any]] = []
@@ -68,7 +67,7 @@ def measure(config: Hosting) -> Result:
     setattr(pool, "SyncVectorEnv", Recorded)  # noqa: B010  (it is not the module's to export)
 
     def training() -> tuple[float, int]:
-        progress = train_hosted(algorithm, world, (0,), updates, pause_every=1)
+        progress = farflung.train(algorithm, world, (0,), updates, pause_every=1)
         first = next(
             each.host_statistics.num_steps for each in progress if each.host_statistics is not None and each.update == 1
         )

@@ -16,12 +16,10 @@ from tests.made_runs import made_metrics
 
 import farflung
 from farflung import Explore, explore, load_run, make_tabular_world, resume
-from farflung.algorithms import PGPSE
+from farflung.algorithms.pgpse import PGPSE
 from farflung.policies import TabularSoftmax
 from farflung.runs.checkpoints import CheckpointWarning, kept
 from farflung.runs.worlds import world_to_bytes
-from farflung.training.hosted import train_hosted
-from farflung.training.loop import train
 from farflung.training.progress import Progress, are_finite, divergence_of, restored
 
 CONFIG = Explore("maze-det", agents=2, batch_size=4, updates=60, seeds=(3, 8), log_every=5)
@@ -311,7 +309,7 @@ def test_a_training_that_diverges_stops_right_before(tmp_path):
     same(load_run(tmp_path / "run"), again)
 
 
-@pytest.mark.parametrize(("train", "world"), [(train, WORLD), (train_hosted, farflung.hosted("FrozenLake-v1", horizon=6))])
+@pytest.mark.parametrize("world", [WORLD, farflung.hosted("FrozenLake-v1", horizon=6)])
 def test_a_team_that_is_not_finite_from_the_start_is_not_trained(train, world):
     broken = eqx.tree_at(lambda algorithm: algorithm.init_scale, PGPSE(num_agents=2, batch_size=2), np.inf)
     with pytest.raises(ValueError, match="the team is not finite before its first update: lower init_scale"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from farflung import PGPSE, make_tabular_world, plug_in, softmax_team
+from farflung import PGPSE, make_tabular_world, play, plug_in, softmax_team
 from farflung.config import CREDITS as CREDIT_NAMES
 from farflung.entropy.credit import CREDITS, recombined
 from farflung.studies.ablate.gradients import gradient_variances
@@ -50,7 +50,13 @@ def test_the_gains_of_a_team_of_one_add_up_to_its_entropy():
 def batch_of_states():
     world = make_tabular_world("maze-stoc")
     algorithm = PGPSE(3, 2, batch_size=6)
-    return algorithm.sample(jax.random.key(1), world, algorithm.init(jax.random.key(0), world)).states
+    return play(
+        jax.random.key(1),
+        algorithm.init(jax.random.key(0), world).team,
+        world,
+        algorithm.batch_size,
+        algorithm.num_trajectories,
+    ).states
 
 
 def test_an_action_is_credited_with_what_comes_after_it():
@@ -105,7 +111,10 @@ def test_the_variance_is_that_of_gradients_of_many_batches():
     algorithm = PGPSE(2, batch_size=5)
     state = algorithm.init(jax.random.key(0), world)
     found = gradient_variances(jax.random.key(1), (algorithm,), state.team, world, 20)
-    batches = [algorithm.sample(key, world, state) for key in jax.random.split(jax.random.key(1), 20)]
+    batches = [
+        play(key, state.team, world, algorithm.batch_size, algorithm.num_trajectories)
+        for key in jax.random.split(jax.random.key(1), 20)
+    ]
     gradient = eqx.filter_jit(algorithm.gradient)
     gradients = np.stack([gradient(world, state.team, batch).logits for batch in batches])
     np.testing.assert_allclose(found[0], gradients.var(axis=0, ddof=1).sum(), rtol=1e-4)

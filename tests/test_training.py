@@ -3,7 +3,7 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Metrics, gridworld, make_tabular_world, train
+from farflung import PGPSE, Metrics, gridworld, make_tabular_world, play, train
 from farflung.training.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
@@ -82,7 +82,7 @@ def test_records_are_those_of_the_batches_that_were_learnt_from():
     state, learn = SMALL.init(init_key, world), eqx.filter_jit(SMALL.learn)
     expected = {}
     for update in range(6):
-        trajectories = SMALL.sample(jax.random.fold_in(train_key, update), world, state)
+        trajectories = play(jax.random.fold_in(train_key, update), state.team, world, SMALL.batch_size, SMALL.num_trajectories)
         counts = [np.bincount(element.ravel(), minlength=43) for element in np.asarray(trajectories.states)]
         shares = [count[count > 0] / count.sum() for count in counts]
         expected[update + 1] = (np.mean([-np.sum(s * np.log(s)) for s in shares]), np.mean([len(s) for s in shares]))
@@ -126,7 +126,8 @@ def test_a_team_learns_to_part_ways(policy):
 
 def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
     rates, decays = np.array([0.1, 0.5, 0.2]), np.array([1.0, 0.9, 0.99])
-    _, _, together = trained(PGPSE(2, batch_size=4, learning_rate=rates, decay=decays))
+    each = [PGPSE(2, batch_size=4, learning_rate=rate, decay=decay) for rate, decay in zip(rates, decays, strict=True)]
+    _, _, together = trained(each)
     for row, (rate, decay) in enumerate(zip(rates, decays, strict=True)):
         _, _, alone = trained(PGPSE(2, batch_size=4, learning_rate=float(rate), decay=float(decay)), seeds=(row,))
         np.testing.assert_array_equal(together[row], alone[0])

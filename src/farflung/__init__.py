@@ -9,6 +9,7 @@ import gymnasium
 
 if TYPE_CHECKING:
     from farflung import loggers as loggers
+    from farflung.algorithms import Algorithm as Algorithm
     from farflung.algorithms.frank_wolfe import FrankWolfe as FrankWolfe
     from farflung.algorithms.pgpse import PGPSE as PGPSE
     from farflung.bounds.ceilings import Ceiling as Ceiling
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from farflung.entropy.counts import plug_in as plug_in
     from farflung.entropy.counts import shannon as shannon
     from farflung.figures.filming import film as film
+    from farflung.policies import NeuralPolicy as NeuralPolicy
     from farflung.policies import TabularSoftmax as TabularSoftmax
+    from farflung.policies import neural_team as neural_team
     from farflung.policies import softmax_team as softmax_team
     from farflung.policies import uniform_team as uniform_team
     from farflung.policies.rollout import Trajectories as Trajectories
@@ -58,17 +61,22 @@ if TYPE_CHECKING:
     from farflung.worlds.hosted.tables import HostedTable as HostedTable
     from farflung.worlds.hosted.tables import hosted as hosted
     from farflung.worlds.hosted.vectors import HostedVectors as HostedVectors
+    from farflung.worlds.jax_world import from_jax as from_jax
     from farflung.worlds.named import make_tabular_world as make_tabular_world
     from farflung.worlds.named import make_world as make_world
     from farflung.worlds.named_vectors import make_vector_world as make_vector_world
     from farflung.worlds.point_maze import point_map as point_map
     from farflung.worlds.point_maze import point_maze as point_maze
+    from farflung.worlds.projection import Box as Box
+    from farflung.worlds.projection import Discrete as Discrete
     from farflung.worlds.tabular import TabularMDP as TabularMDP
     from farflung.worlds.tabular import from_kernel as from_kernel
     from farflung.worlds.tabular import tabular_mdp as tabular_mdp
     from farflung.worlds.vectors import VectorWorld as VectorWorld
+    from farflung.worlds.world import World as World
 
 _MODULES = {
+    "algorithms": ("Algorithm",),
     "algorithms.frank_wolfe": ("FrankWolfe",),
     "algorithms.pgpse": ("PGPSE",),
     "bounds.ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
@@ -77,7 +85,7 @@ _MODULES = {
     "data.offline": ("learn_offline",),
     "entropy.counts": ("Entropy", "decompose", "plug_in", "shannon"),
     "figures.filming": ("film",),
-    "policies": ("TabularSoftmax", "softmax_team", "uniform_team"),
+    "policies": ("NeuralPolicy", "TabularSoftmax", "neural_team", "softmax_team", "uniform_team"),
     "policies.rollout": ("Trajectories", "play"),
     "runs.run": ("Run", "load_run", "save_run"),
     "studies.ablate.experiment": ("ablate",),
@@ -90,11 +98,14 @@ _MODULES = {
     "worlds.gymnasium_table": ("from_gymnasium",),
     "worlds.hosted.tables": ("HostedTable", "hosted"),
     "worlds.hosted.vectors": ("HostedVectors",),
+    "worlds.jax_world": ("from_jax",),
     "worlds.named": ("make_tabular_world", "make_world"),
     "worlds.named_vectors": ("make_vector_world",),
     "worlds.point_maze": ("point_map", "point_maze"),
+    "worlds.projection": ("Box", "Discrete"),
     "worlds.tabular": ("TabularMDP", "from_kernel", "tabular_mdp"),
     "worlds.vectors": ("VectorWorld",),
+    "worlds.world": ("World",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOME)

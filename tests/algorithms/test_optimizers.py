@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import PGPSE, TabularSoftmax, make_tabular_world, plug_in
+from farflung import PGPSE, TabularSoftmax, make_tabular_world, play, plug_in
 from farflung.algorithms.optimizers import optimizer
 
 
@@ -68,7 +68,7 @@ def test_every_optimizer_learns(name):
     algorithm = PGPSE(2, optimizer=name, credit="causal", learning_rate={"natural": 3.0, "trust-region": 0.01}[name])
 
     def update(state, key):
-        batch = algorithm.sample(key, world, state)
+        batch = play(key, state.team, world, algorithm.batch_size, algorithm.num_trajectories)
         return algorithm.learn(world, state, batch), jnp.mean(jax.vmap(plug_in(43).value)(batch.states))
 
     state = algorithm.init(jax.random.key(0), world)

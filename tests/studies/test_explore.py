@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from farflung import Explore, explore, gridworld, load_run, make_tabular_world
+from farflung.algorithms.pgpse import pgpse
 from farflung.studies.explore import random_baseline
-from farflung.studies.trials import has_stopped_growing, is_time_dependent
+from farflung.studies.trials import has_stopped_growing
 from farflung.training.loop import train
 
 QUICK = {"agents": 2, "batch_size": 4, "updates": 40, "seeds": (0, 1)}
@@ -128,6 +129,6 @@ def test_independent_agents_end_below_a_team():
 def test_large_tables_are_stationary_unless_asked_for():
     world = gridworld("\n".join(["S" + "." * 199] + ["." * 200] * 99), horizon=300)
     config = Explore("custom", agents=2)
-    assert not is_time_dependent(config, world)
-    assert is_time_dependent(dataclasses.replace(config, policy="time-dependent"), world)
-    assert is_time_dependent(config, gridworld("S..."))
+    assert not pgpse(config, world).is_time_dependent
+    assert pgpse(dataclasses.replace(config, policy="time-dependent"), world).is_time_dependent
+    assert pgpse(config, gridworld("S...")).is_time_dependent

@@ -7,11 +7,11 @@ import pytest
 
 import farflung
 from farflung import Explore, TabularSoftmax, make_vector_world
-from farflung.policies.rollout import Faults, WorldWarning
+from farflung.policies.rollout import WorldWarning
 from farflung.studies.trials import Trials, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.metrics import Metrics
-from farflung.training.progress import Divergence, Progress
+from farflung.training.progress import Arrays, Divergence, Faults, Progress
 
 WORLD = make_vector_world("point-gap", horizon=4)
 CONFIG = Explore("point-gap", agents=2, batch_size=5, updates=40, seeds=(0, 1))
@@ -24,7 +24,7 @@ def progress(update, faults=(0, 0), value=1.0, weight=0.5, divergence=None):
     team = TabularSoftmax(jnp.full((2, 2, 3), weight))
     recorded = np.array([update] if update else [], int)
     metrics = Metrics(*(column[:, : len(recorded)] for column in metrics))
-    return Progress(update, recorded, metrics, team, 2, faults=found, divergence=divergence)
+    return Progress(update, recorded, metrics, team, 2, arrays=Arrays(None, None, found), divergence=divergence)
 
 
 def finished(*parts):

@@ -55,7 +55,9 @@ def test_a_robot_moves_as_in_mujocos_own_engine(hopper, hopper_file):
     actions = np.random.default_rng(0).uniform(-2, 2, (10, 1)).astype(np.float32)
     start = hopper.reset_from(jnp.full(6, 0.5))
     states = jax.jit(
-        lambda actions: jax.lax.scan(lambda state, action: (hopper.step_from(jnp.zeros(0), state, action),) * 2, start, actions)[1]
+        lambda actions: jax.lax.scan(
+            lambda state, action: (hopper.step_from(jnp.zeros(0), state, action),) * 2, start, actions
+        )[1]
     )(actions)
 
     model = mujoco.MjModel.from_xml_path(str(hopper_file))

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from farflung.numerics.arrays import exact_sum, log_softmax, ordered_sum
-from farflung.policies import TabularSoftmax, Team
+from farflung.policies import TabularSoftmax
 
 _DAMPING = 0.03
 _OWN_SHARE = 0.1
@@ -55,7 +55,7 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     What is right at any time is so learnt from what happened at all times.
     """
 
-    def has_times(team: Team) -> bool:
+    def has_times(team: Any) -> bool:
         return isinstance(team, TabularSoftmax) and team.is_time_dependent
 
     def parts(tables: Any) -> Any:

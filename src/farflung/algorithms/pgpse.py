@@ -1,6 +1,7 @@
-"""Policy gradient for parallel state entropy: Algorithm 1 of the paper."""
+"""Policy gradient for parallel state entropy (PGPSE): Algorithm 1 of the paper, and its refinements."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,110 +11,115 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from farflung.algorithms.optimizers import optimizer
-from farflung.config import NEURAL_OPTIMIZERS, OPTIMIZERS
+from farflung.config import NEURAL_OPTIMIZERS, OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
-from farflung.entropy.credit import CREDITS, independent, recombined
-from farflung.policies import Networks, TabularSoftmax, Team, log_probabilities, neural_team, softmax_team
-from farflung.policies.rollout import Faults, Trajectories, acted_in, no_faults, play
-from farflung.worlds.world import CompiledWorld
+from farflung.entropy.counts import Entropy
+from farflung.entropy.credit import CREDITS, Credit, independent, recombined
+from farflung.policies import Networks, TabularSoftmax, log_probabilities, networks_of, neural_team, softmax_team
+from farflung.policies.rollout import Trajectories, acted_in
+
+_MOST_LOGITS = 2_000_000
 
 
 class PGPSEState(NamedTuple):
-    team: Team
+    team: Any
     optimizer_state: optax.OptState
     num_updates: Int[Array, ""]
-    faults: Faults | None = None
-    """What went wrong in worlds whose states are vectors."""
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, int) else value
 
 
 class PGPSE(eqx.Module):
     """Gradient ascent on the expected entropy of the states that the team visits together.
 
-    The paper's single agent is `num_agents=1` with as many trajectories as the team has agents. What is not static is a number,
-    or an array with one for each seed.
+    The paper's single agent is `num_agents=1` with as many trajectories as the team has agents.
+
+    >>> import farflung
+    >>> algorithm = farflung.PGPSE(num_agents=2, batch_size=4, credit="causal", optimizer="adam")
+    >>> *_, last = farflung.train(algorithm, farflung.make_world("room-det"), seeds=(0,), num_updates=3)
+    >>> last.team.logits.shape  # [seed, agent, state, action]
+    (1, 2, 43, 4)
     """
 
     num_agents: int = eqx.field(static=True)
     num_trajectories: int = eqx.field(static=True, default=1)
     batch_size: int = eqx.field(static=True, default=40)
     optimizer: str = eqx.field(static=True, default="sgd")
-    learning_rate: Float[ArrayLike, "*seed"] = 0.15
-    """The step size; for `trust-region` the KL divergence of a step."""
-    decay: Float[ArrayLike, "*seed"] = 1.0
+    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.15, converter=_number)
+    """Step size; for `trust-region` the KL divergence of a step."""
+    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
     """Factor on the learning rate after each update."""
-    credit: str = eqx.field(static=True, default="total")
+    credit: str | Credit = eqx.field(static=True, default="total")
+    """How the team's entropy becomes a weight for each action: a name, or a function as in `entropy/credit.py`."""
     num_combinations: int = eqx.field(static=True, default=1)
-    """Ways to make teams of the batch's trajectories that the credit is averaged over."""
+    """Number of regroupings of the batch into teams over which the credit is averaged."""
     is_independent: bool = eqx.field(static=True, default=False)
     """Whether each agent is trained for its own entropy alone."""
     is_time_dependent: bool = eqx.field(static=True, default=False)
     """Whether a table of logits has a part for each time."""
     networks: Networks | None = eqx.field(static=True, default=None)
-    """The policies of agents in a world whose states are vectors; else they are tables."""
-    init_scale: Float[ArrayLike, "*seed"] = 1.0
+    """The policies where observations are vectors; None for tables."""
+    init_scale: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
     """The first logits are drawn uniformly from (-init_scale, init_scale); for networks a factor on the heads' weights."""
-    entropy_bonus: Float[ArrayLike, "*seed"] | None = None
+    entropy_bonus: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=_number)
     """Weight of the mean entropy of the policies themselves, against early determinism."""
-    bonus_decay: Float[ArrayLike, "*seed"] = 1.0
+    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
     """Factor on that weight after each update."""
     steps_per_batch: int = eqx.field(static=True, default=1)
-    """Steps that are made with one batch, with importance weights."""
-    clip: Float[ArrayLike, "*seed"] = 0.2
-    """How far an action's probability may move in them before the action no longer counts, relative to what it was."""
+    """Optimiser steps per batch, with importance weights after the first."""
+    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=_number)
+    """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
+    entropy: Callable[[Any], Entropy] | None = eqx.field(static=True, default=None)
+    """The entropy to maximise, as a function of the world; None for the world's own estimate."""
 
     def __check_init__(self) -> None:
         for name in ("num_agents", "num_trajectories", "batch_size", "num_combinations", "steps_per_batch"):
             whole_number(name, getattr(self, name))
         check_learning(self)
         check_name("optimizer", self.optimizer, OPTIMIZERS)
-        check_name("credit", self.credit, tuple(CREDITS))
+        if not callable(self.credit):
+            check_name("credit", self.credit, tuple(CREDITS))
         if self.networks is not None and self.optimizer not in NEURAL_OPTIMIZERS:
             raise ValueError(f"{self.optimizer} steps are for tables: networks learn with {' or '.join(NEURAL_OPTIMIZERS)}")
 
-    def init(self, key: PRNGKeyArray, environment: Any) -> PGPSEState:
+    def init(self, key: PRNGKeyArray, world: Any) -> PGPSEState:
+        team: Any
         if self.networks is not None:
-            networks = neural_team(key, environment, self.num_agents, self.networks, scale=self.init_scale)
-            return PGPSEState(networks, self._optimizer().init(networks), jnp.int32(0), no_faults())
-        team = softmax_team(key, environment, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
+            team = neural_team(key, world, self.num_agents, self.networks, scale=self.init_scale)
+        else:
+            team = softmax_team(key, world, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
-    def sample(self, key: PRNGKeyArray, environment: CompiledWorld, state: PGPSEState) -> Trajectories:
-        """The batch of trajectories that an update learns from."""
-        return play(key, state.team, environment, self.batch_size, self.num_trajectories)
+    def learn(self, world: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
+        """One optimiser step uphill, or several with the same batch."""
+        weights = self.weights(world, trajectories.states)
+        if self.steps_per_batch == 1:
+            latest = self._step(state, trajectories, weights)
+        else:
 
-    def learn(self, environment: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
-        """A step of the optimiser uphill, or several with the same batch."""
-        weights = self.weights(environment, trajectories.states)
+            def step(_: Int[Array, ""], latest: PGPSEState) -> PGPSEState:
+                return self._step(latest, trajectories, self._reweighted(weights, state.team, latest.team, trajectories))
 
-        def step(number: Int[ArrayLike, ""], latest: PGPSEState) -> PGPSEState:
-            reweighted = (
-                weights if self.steps_per_batch == 1 else self._reweighted(weights, state.team, latest.team, trajectories)
-            )
-            return self._step(latest, trajectories, reweighted)
+            latest = jax.lax.fori_loop(0, self.steps_per_batch, step, state)
+        return latest._replace(num_updates=state.num_updates + 1)
 
-        latest = step(0, state) if self.steps_per_batch == 1 else jax.lax.fori_loop(0, self.steps_per_batch, step, state)
-        faults = (
-            None
-            if state.faults is None or trajectories.broken is None
-            else state.faults.after(state.num_updates + 1, trajectories.broken)
-        )
-        return latest._replace(num_updates=state.num_updates + 1, faults=faults)
-
-    def gradient(self, environment: Any, team: Any, trajectories: Trajectories) -> Any:
-        r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
-        weights = self.weights(environment, trajectories.states)
-        return team.gradient(acted_in(trajectories), trajectories.actions, weights)
-
-    def weights(self, environment: Any, states: Array) -> Float[Array, "batch agent #trajectory #time"]:
+    def weights(self, world: Any, states: Array) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size."""
-        credit = CREDITS[self.credit]
+        credit = self.credit if callable(self.credit) else CREDITS[self.credit]
         if self.is_independent:
             credit = independent(credit)
         if self.num_combinations > 1:
             credit = recombined(credit, self.num_combinations)
         batch_size, num_agents = states.shape[:2]
-        weights = credit(environment.entropy, states) / batch_size
+        entropy = world.entropy if self.entropy is None else self.entropy(world)
+        weights = credit(entropy, states) / batch_size
         return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
+
+    def gradient(self, world: Any, team: Any, trajectories: Trajectories) -> Any:
+        r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
+        return team.gradient(acted_in(trajectories), trajectories.actions, self.weights(world, trajectories.states))
 
     def _step(self, state: PGPSEState, trajectories: Trajectories, weights: Float[Array, "batch agent #k #t"]) -> PGPSEState:
         team, acted = state.team, acted_in(trajectories)
@@ -127,9 +133,9 @@ class PGPSE(eqx.Module):
         return state._replace(team=optax.apply_updates(team, steps), optimizer_state=optimizer_state)
 
     def _reweighted(
-        self, weights: Float[Array, "batch agent #trajectory #time"], old: Team, new: Team, trajectories: Trajectories
+        self, weights: Float[Array, "batch agent #trajectory #time"], old: Any, new: Any, trajectories: Trajectories
     ) -> Float[Array, "batch agent trajectory time"]:
-        """Importance weights for actions that the old team took; none for those that are already far more, or less, likely."""
+        """Importance weights for actions of the old team; zero for actions whose probability has moved beyond the clip."""
         acted, actions = acted_in(trajectories), trajectories.actions
         ratio = jnp.exp(log_probabilities(new, acted, actions) - log_probabilities(old, acted, actions))
         is_far = jnp.where(weights > 0, ratio > 1 + self.clip, ratio < 1 - self.clip)
@@ -140,3 +146,50 @@ class PGPSE(eqx.Module):
             return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
 
         return optimizer(self.optimizer, learning_rate)
+
+
+def pgpse(
+    config: Explore, world: Any, *, credit: Credit | None = None, entropy: Callable[[Any], Entropy] | None = None
+) -> PGPSE:
+    """The algorithm that a config asks for in a world.
+
+    Args:
+        credit: instead of the config's.
+        entropy: instead of the world's own estimate.
+    """
+    return PGPSE(
+        num_agents=config.num_policies,
+        num_trajectories=config.trajectories_per_policy,
+        batch_size=config.batch_size,
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        decay=config.decay,
+        credit=config.credit if credit is None else credit,
+        num_combinations=config.combinations,
+        is_independent=config.independent,
+        is_time_dependent=_is_time_dependent(config, world),
+        networks=networks_of(config) if config.is_neural else None,
+        init_scale=config.init_scale,
+        entropy_bonus=config.entropy_bonus or None,
+        bonus_decay=config.bonus_decay,
+        steps_per_batch=config.steps_per_batch,
+        clip=config.clip,
+        entropy=entropy,
+    )
+
+
+def side_by_side(algorithms: Sequence[PGPSE]) -> Sequence[PGPSE]:
+    """Algorithms that share a program: if one has an entropy bonus, the others get one of zero."""
+    if all(each.entropy_bonus is None for each in algorithms):
+        return algorithms
+    with_bonus = lambda each: eqx.tree_at(lambda one: one.entropy_bonus, each, 0.0, is_leaf=lambda leaf: leaf is None)  # noqa: E731
+    return [with_bonus(each) if each.entropy_bonus is None else each for each in algorithms]
+
+
+def _is_time_dependent(config: Explore, world: Any) -> bool:
+    """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
+    if world.projection is not None:
+        return False
+    num_logits = config.num_policies * world.horizon * world.num_states * world.num_actions
+    is_small = num_logits <= _MOST_LOGITS and world.knows_all_states
+    return config.policy == "time-dependent" or (config.policy == "auto" and is_small)

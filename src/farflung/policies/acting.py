@@ -1,5 +1,6 @@
 """A trained team at work: from what an environment shows to what its `step` takes."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from farflung.numerics.noise import uniforms
 from farflung.worlds.world import World
 
 
-class Agent(NamedTuple):
+class Agent:
     """One agent of a trained team.
 
     >>> import farflung, jax
@@ -20,8 +21,9 @@ class Agent(NamedTuple):
     True
     """
 
-    policy: Any
-    world: World
+    def __init__(self, policy: Any, world: World) -> None:
+        self.policy, self.world = policy, world
+        self._leaves, self._structure = jax.tree.flatten(policy)  # once: flattening takes longer than acting
 
     def act(self, key: PRNGKeyArray, observation: Any, time: int | Int[Array, ""] = 0) -> Any:
         """Draws an action, as the environment's `step` takes it.
@@ -30,8 +32,7 @@ class Agent(NamedTuple):
             observation: what the environment shows: its observation, or what `hosted(observe=...)` makes of it.
             time: how many actions the episode has had; policies with a table for each time need it.
         """
-        seen = self.world.seen(observation)
-        action = _act(self.policy, key, time, seen)
+        action = _act(self._structure, self._leaves, key, time, self.world.seen(observation))
         return action if isinstance(action, jax.core.Tracer) else self.world.action_for_environment(np.asarray(action))
 
 
@@ -56,12 +57,15 @@ class TrainedTeam(NamedTuple):
 def one_of(team: Any, number: int | Int[Array, ""]) -> Any:
     """The policy of one agent: arrays that all agents share stay as they are."""
     axes = team.axes
-    if axes == 0:
+    if axes is None:
+        return team
+    if isinstance(axes, int):
         return jax.tree.map(lambda leaf: leaf[number], team)
     return jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[number], team, axes)
 
 
-@jax.jit
-def _act(policy: Any, key: PRNGKeyArray, time: Int[Array, ""], seen: Array) -> Array:
+@partial(jax.jit, static_argnums=0)
+def _act(structure: Any, leaves: list[Array], key: PRNGKeyArray, time: Int[Array, ""], seen: Array) -> Array:
+    policy = jax.tree.unflatten(structure, leaves)
     noise = uniforms(key, (policy.num_uniforms,))
     return policy.executed(policy.sample_one(noise, jnp.asarray(time, jnp.int32), jnp.asarray(seen)))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from farflung.entropy.counts import Entropy
+from farflung.config import Explore
 from farflung.numerics.arrays import log_softmax
 from farflung.worlds.projection import Box, Discrete
 
@@ -19,22 +19,6 @@ _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
 _LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
 _LEAST_NOISE = 2.0**-25  # half a step of the uniform numbers: a Gaussian's quantile at 0 is infinite
-
-
-@runtime_checkable
-class Outlook(Protocol):
-    """What it takes to learn from trajectories in a world whose states are vectors, whoever has played them."""
-
-    @property
-    def actions(self) -> Discrete | Box: ...
-    @property
-    def observation_center(self) -> tuple[float, ...]: ...
-    @property
-    def observation_scale(self) -> tuple[float, ...]: ...
-    @property
-    def horizon(self) -> int: ...
-    @property
-    def entropy(self) -> Entropy: ...
 
 
 class OutputLayer(NamedTuple):
@@ -252,9 +236,14 @@ class Networks(NamedTuple):
     """What they start at, before squashing."""
 
 
+def networks_of(config: Explore) -> Networks:
+    """The networks that a config asks for."""
+    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
+
+
 def neural_team(
     key: PRNGKeyArray,
-    world: Outlook,
+    world: Any,
     num_agents: int,
     networks: Networks = Networks(),  # noqa: B008
     *,

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.noise import uniforms
-from farflung.policies import Team, UniformPolicy
 from farflung.worlds.world import CompiledWorld
 
 
@@ -30,27 +29,6 @@ class Trajectories(NamedTuple):
     """Where states are vectors: the step after which the world gave a state that is not finite; 0 if none did."""
 
 
-class Faults(NamedTuple):
-    """How often a world gave a state that is not finite, and when it first did."""
-
-    number: Int[Array, ""]
-    first_update: Int[Array, ""]
-    first_step: Int[Array, ""]
-
-    def after(self, update: Int[Array, ""], broken: Int[Array, "batch agent trajectory"]) -> "Faults":
-        """With those of one more update."""
-        found = jnp.sum(broken > 0, dtype=jnp.int32)
-        step = jnp.min(jnp.where(broken > 0, broken, jnp.iinfo(jnp.int32).max))
-        is_first = (self.number == 0) & (found > 0)
-        return Faults(
-            self.number + found, jnp.where(is_first, update, self.first_update), jnp.where(is_first, step, self.first_step)
-        )
-
-
-def no_faults() -> Faults:
-    return Faults(jnp.int32(0), jnp.int32(0), jnp.int32(0))
-
-
 def acted_in(trajectories: Trajectories) -> Array:
     """The states in which the actions were chosen: all but the last.
 
@@ -68,7 +46,7 @@ def acted_in(trajectories: Trajectories) -> Array:
 @partial(jax.jit, static_argnames=("batch_size", "num_trajectories"))
 def play(
     key: PRNGKeyArray,
-    team: Team | UniformPolicy,
+    team: Any,
     world: CompiledWorld,
     batch_size: int,
     num_trajectories: int,
@@ -105,7 +83,7 @@ def play(
 
 
 def _play_vectors(
-    team: Team | UniformPolicy,
+    team: Any,
     world: Any,
     reset_noise: Float[Array, "reset batch agent trajectory"],
     step_noise: Float[Array, "step time batch agent trajectory"],

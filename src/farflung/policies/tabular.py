@@ -150,4 +150,4 @@ def uniform_team(world: Any, num_agents: int) -> TabularSoftmax:
 
 def _team_shape(world: Any, num_agents: int, is_time_dependent: bool) -> tuple[int, ...]:
     times = (world.horizon,) if is_time_dependent else ()
-    return (num_agents, *times, world.num_states, world.num_actions)
+    return (num_agents, *times, world.num_table_rows, world.num_actions)

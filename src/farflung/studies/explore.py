@@ -2,49 +2,72 @@
 
 import contextlib
 import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from farflung import figures
+from farflung.algorithms import Algorithm
+from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.config.checks import check_checkpoints
+from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.options import ALGORITHM, ENTROPY
+from farflung.entropy.counts import Entropy
+from farflung.entropy.credit import Credit
 from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
-from farflung.runs import interrupts
-from farflung.runs import run as runs
+from farflung.runs import interrupts, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
-from farflung.training.metrics import Metrics, measure, measure_vectors, normalized
+from farflung.training.metrics import Metrics, measure, measure_batch, normalized
 from farflung.training.progress import ELEMENTS_SHOWN
 from farflung.worlds.hosted.pool import SimulatorWarning
-from farflung.worlds.named import make_world
+from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
 
+OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
+"""An algorithm, or a function of a config and a world that makes one."""
+OwnEntropy = Entropy | Callable[[Any], Entropy]
+"""An entropy, or a function of a world that makes one."""
+
+
+class Own(NamedTuple):
+    """A user's own parts of a training; None for what the config names."""
+
+    algorithm: OwnAlgorithm | None = None
+    credit: Credit | None = None
+    entropy: OwnEntropy | None = None
+
 
 def explore(
-    world: str | Path | World,
+    world: Any,
     *,
+    algorithm: str | OwnAlgorithm = ALGORITHM,
+    credit: str | Credit | None = None,
+    entropy: str | OwnEntropy = ENTROPY,
     out: str | Path | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
@@ -56,77 +79,134 @@ def explore(
 ) -> Run:
     """Trains a team of agents to visit, together, as many different states as evenly as possible.
 
-    An interrupt (Ctrl-C) ends the training early and returns, and saves, what there is; `resume` goes on with it.
+    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
     True
 
     Args:
-        world: a world, or its name as `farflung explore` takes it.
+        world: a world; its name, as `farflung explore` takes it; or a JAX world of your own, with `reset(key)`,
+            `step(key, state, action)` and `observe(state)`.
+        algorithm: `pgpse`; an algorithm of your own (`farflung.Algorithm`); a function of the config and the world that makes
+            one; or the MODULE:NAME of either.
+        credit: how the team's entropy becomes a weight for each action: a name, a function of the entropy and the states, or
+            its MODULE:NAME.
+        entropy: the entropy to maximise: `auto` for the world's own estimate, an `Entropy`, a function of the world that makes
+            one, or its MODULE:NAME.
         out: the directory to save the run in; by default nothing is written.
         force: replace a run that is already there.
         on_progress: called a few times a second.
-        loggers: what follows the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
-        live: in a notebook, show the curve while it is learnt, unless there is an `on_progress`.
-        checkpoint_minutes: how often everything that it takes to go on is written to `out`.
-        checkpoint_updates: after how many updates that is done at the latest.
+        loggers: follow the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
+        live: in a notebook, show the learning curve during the training, unless there is an `on_progress`.
+        checkpoint_minutes: minutes between checkpoints in `out`.
+        checkpoint_updates: updates between checkpoints, at most.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
-    environment: World
-    if isinstance(world, World):
+    named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
+    own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
+    settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
+    if isinstance(world, str | Path):
+        config = Explore(str(world), **settings)
+        environment = as_world(config.world, horizon=config.horizon, slip=config.slip)
+    else:
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        config = Explore(world.name, **settings)
-        environment = world.with_environment()
-    else:
-        config = Explore(str(world), **settings)
-        environment = make_world(config.world, horizon=config.horizon, slip=config.slip)
+        environment = as_world(world).with_environment()
+        config = Explore(environment.name, **settings)
+    config = config.with_tables() if environment.projection is None else config.with_networks()
+    made = algorithm_for(config, environment, own)
+    config = _with_sizes(config, made, environment, settings)
     if environment.projection is not None:
-        config = config.with_networks()
         check_num_samples(config, environment.projection, environment.horizon)
-    else:
-        config = config.with_tables()
     if out is None:
-        return _train(config, environment, None, on_progress, loggers, live=live)
+        return _train(config, environment, made, None, on_progress, loggers, live=live)
     out = Path(out)
-    runs.check_destination(out, force)
+    run.check_destination(out, force)
     with new_checkpoints(out, config, environment, checkpoint_minutes, checkpoint_updates) as checkpointer:
-        return _train(config, environment, checkpointer, on_progress, loggers, live=live)
+        return _train(config, environment, made, checkpointer, on_progress, loggers, live=live)
 
 
 def resume(
     path: str | Path,
     *,
-    world: World | None = None,
+    world: Any = None,
+    algorithm: OwnAlgorithm | None = None,
+    credit: Credit | None = None,
+    entropy: OwnEntropy | None = None,
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
     live: bool = True,
     checkpoint_minutes: float = MINUTES,
     checkpoint_updates: int | None = None,
 ) -> Run:
-    """Goes on with a training that was cut short; on the same kind of device it ends, bit for bit, as if nothing had happened.
+    """Continues a training that was interrupted; on the same kind of device it ends, bit for bit, as if nothing had happened.
 
     Args:
         path: the directory that its run was to be saved in.
-        world: that of the run, where only the program that began it can make it again.
+        world: the world of the run, where only the program that began the training can make it again.
+        algorithm: likewise, where it cannot be imported.
+        credit: likewise.
+        entropy: likewise.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
-        return _train(checkpointer.config, checkpointer.world, checkpointer, on_progress, loggers, live=live)
+        config, world = checkpointer.config, checkpointer.world
+        made = algorithm_for(config, world, Own(algorithm, credit, entropy), is_from_file=True)
+        return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
+
+
+def algorithm_for(config: Explore, world: World, own: Own = Own(), *, is_from_file: bool = False) -> Algorithm:  # noqa: B008
+    """The algorithm that a config names, or that a user gives."""
+
+    def found(what: str, default: str | None) -> Any:
+        given, name = getattr(own, what), getattr(config, what)
+        if given is not None or name == default or ":" not in name:
+            return given
+        if is_from_file:
+            check_installed(name, f"the {what} {name}")
+        return import_object(name, what)
+
+    algorithm, credit, entropy = found("algorithm", ALGORITHM), found("credit", None), found("entropy", ENTROPY)
+    if algorithm is None:
+        make_entropy = (lambda _, entropy=entropy: entropy) if isinstance(entropy, Entropy) else entropy
+        return pgpse(config, world, credit=credit, entropy=make_entropy)
+    if credit is not None or entropy is not None:
+        raise ValueError("credit and entropy are parts of PGPSE: an algorithm of your own has its own")
+    made = algorithm() if inspect.isclass(algorithm) else algorithm
+    if not isinstance(made, Algorithm) and callable(made):
+        made = made(config, world)
+    if not isinstance(made, Algorithm):
+        raise ValueError(f"an algorithm has batch_size, num_trajectories, init and learn, unlike {type(made).__name__}")
+    return made
+
+
+def _with_sizes(config: Explore, algorithm: Algorithm, world: World, settings: dict[str, Any]) -> Explore:
+    """The config with the sizes of an algorithm of the user's own."""
+    team = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()).team, jr.key(0))
+    sizes: dict[str, Any] = {"batch_size": algorithm.batch_size}
+    if (team.num_agents, algorithm.num_trajectories) != (config.num_policies, config.trajectories_per_policy):
+        sizes |= {"agents": team.num_agents, "trajectories": algorithm.num_trajectories}
+    for name, size in sizes.items():
+        if name in settings and settings[name] != size:
+            raise ValueError(f"the algorithm has {name} = {size}, and {settings[name]} was asked for")
+    is_as_asked = all(getattr(config, name) == size for name, size in sizes.items())
+    return config if is_as_asked else dataclasses.replace(config, **sizes)
 
 
 def _train(
     config: Explore,
     world: World,
+    algorithm: Algorithm,
     checkpointer: Checkpointer | None,
     on_progress: Callable[[Status], None] | None,
     loggers: Sequence[Logger | str],
     *,
     live: bool,
 ) -> Run:
-    """Trains from the start, or from where a checkpoint stands, and has the run saved where there is a checkpointer."""
+    """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -147,53 +227,44 @@ def _train(
             highest = pool.submit(_ceiling, config, world)
             if live and on_progress is None and notebook.is_notebook():
                 followers.add(notebook.LiveCurve(highest))
-            trials = begin([config], [world], training_state=None if checkpoint is None else checkpoint.training_state)
-            (run,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
+            state = None if checkpoint is None else checkpoint.training_state
+            trials = begin([config], [world], training_state=state, algorithm=algorithm)
+            (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
         baseline = _baseline(config, world)
-        percentages = highest.result().percentage(np.asarray(run.summary["final"]["entropy"])).tolist()
+        percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
             "ceiling": highest.result().as_json(),
             "percent_of_ceiling": percentages,
         }
-        run = _with_paths(dataclasses.replace(run, summary={**run.summary, **further}))
-        followers.finals = finals_of(run.summary)
+        trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
+        followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
-            runs.save_run(run, checkpointer.out, force=True, figures={"figure": figures.explored(run)})
-            if not run.summary["is_interrupted"] and "stopped_because" not in run.summary:
+            run.save_run(trained, checkpointer.out, force=True, figures={"figure": figures.explored(trained)})
+            if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
                 checkpointer.discard()
-    return run
+    return trained
 
 
-def _baseline(config: Explore, world: World) -> dict[str, float] | None:
-    """The metrics of random actions; None if a simulator cannot stand them, for which no training must be lost."""
-    try:
-        return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
-    except ValueError as error:
-        if not world.is_hosted:
-            raise
-        warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
-        return None
-
-
-def _with_paths(run: Run) -> Run:
-    """With a few episodes of the typical team, to look at; where only a simulator can play, those of the last record."""
-    if run.world.projection is None:
-        return run
-    seed, projection = typical_seed(run), run.world.projection
-    if run.host_statistics is not None:
-        assert run.host_statistics.features is not None
-        features = run.host_statistics.features[run.config.seeds.index(seed)]
+def _with_paths(trained: Run) -> Run:
+    """With a few episodes of the typical team, to look at; for a host-stepped world, those of the last record."""
+    projection = trained.world.projection
+    if projection is None:
+        return trained
+    seed = typical_seed(trained)
+    if trained.host_statistics is not None:
+        assert trained.host_statistics.features is not None
+        features = trained.host_statistics.features[trained.config.seeds.index(seed)]
     else:
-        played = _play[run.world](
-            jr.key(0), run.team(seed).policies, run.world, ELEMENTS_SHOWN, run.config.trajectories_per_policy
-        )
+        team = trained.team(seed).policies
+        num_trajectories = trained.config.trajectories_per_policy
+        played = _play[trained.world](jr.key(0), team, trained.world, ELEMENTS_SHOWN, num_trajectories)
         features = np.asarray(projection.project(played.states))
     paths = Paths(seed, features)
     if projection.neighbours == 0:
-        return dataclasses.replace(run, paths=paths)
-    alike = share_of_duplicates(run.config.world, paths.features, projection)
-    return dataclasses.replace(run, paths=paths, summary={**run.summary, "alike": alike})
+        return dataclasses.replace(trained, paths=paths)
+    alike = share_of_duplicates(trained.config.world, paths.features, projection)
+    return dataclasses.replace(trained, paths=paths, summary={**trained.summary, "alike": alike})
 
 
 def _ceiling(config: Explore, world: World) -> Ceiling:
@@ -203,19 +274,28 @@ def _ceiling(config: Explore, world: World) -> Ceiling:
     return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
 
 
+def _baseline(config: Explore, world: World) -> dict[str, float] | None:
+    """The metrics of random actions; None if an environment fails with them, since no training must be lost for that."""
+    try:
+        return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
+    except ValueError as error:
+        if not world.is_hosted:
+            raise
+        warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
+        return None
+
+
 def _of_random_actions(config: Explore, world: World) -> Metrics:
-    if world.is_hosted and world.projection is None:
-        num_states = world.num_states  # that of the run: random actions may find more
-        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
-        return found._replace(normalized_entropy=normalized(found.entropy, num_states))
     if world.is_hosted:
-        return measure_random(world, config.agents, config.batch_size, config.trajectories)
-    if world.projection is not None:
-        team = UniformPolicy(world.actions, config.agents)
-        batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
-        return measure_vectors(team, batch, world.projection, world.num_states)
-    assert world.table is not None
-    return random_baseline(config, world.table)
+        num_states = world.num_states  # of the run: random actions may find more
+        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
+        return (
+            found if world.projection is not None else found._replace(normalized_entropy=normalized(found.entropy, num_states))
+        )
+    if world.table is not None:
+        return random_baseline(config, world.table)
+    team = UniformPolicy(world.actions, config.agents)
+    return measure_batch(world, team, _play[world](jr.key(0), team, world, config.batch_size, config.trajectories))
 
 
 def random_baseline(config: Explore, world: TabularMDP) -> Metrics:

@@ -1,4 +1,4 @@
-"""Trainings from configs: begun, which compiles, and finished, which makes runs of them."""
+"""Trainings from configs: `begin` compiles them, `finish` trains them and makes runs."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,34 +12,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from farflung.algorithms import PGPSE
+from farflung.algorithms import Algorithm
+from farflung.algorithms.pgpse import PGPSE, pgpse, side_by_side
 from farflung.config import Explore
 from farflung.runs import interrupts
-from farflung.runs import run as runs
 from farflung.runs.checkpoints import Checkpoint, Checkpointer
 from farflung.runs.interrupts import Stopped
 from farflung.runs.metrics_table import MetricsTable
-from farflung.runs.run import Run
-from farflung.runs.teams import networks_of
+from farflung.runs.run import Run, final_values, steps_per_update
 from farflung.training.divergence import TrainingMonitor
-from farflung.training.hosted import train_hosted
 from farflung.training.loop import train
 from farflung.training.metrics import Metrics, normalized
 from farflung.training.progress import HostStatistics, Progress, TrainingState
 from farflung.worlds.world import World
 
-_MOST_LOGITS = 2_000_000
 _LEAST_GROWTH = 1e-3
 
 
 class Status(NamedTuple):
-    """What a progress display needs to know."""
+    """What a progress display shows."""
 
     update: int
     num_updates: int
     steps_per_second: float
     normalized_entropy: float | None
-    """As last recorded, averaged over the seeds; None before that."""
+    """As last recorded, averaged over the seeds; None before the first record."""
     support: float | None
 
 
@@ -49,7 +46,7 @@ class Trials:
 
     configs: Sequence[Explore]
     worlds: Sequence[World]
-    """Of each config."""
+    """The world of each config."""
     start: Progress
     progress: Iterator[Progress]
     compile_seconds: float
@@ -57,7 +54,19 @@ class Trials:
     @property
     def steps_per_update(self) -> int:
         pairs = zip(self.configs, self.worlds, strict=True)
-        return sum(runs.steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
+        return sum(steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
+
+    def num_steps(self, progress: Progress) -> int:
+        """The environment steps of all seeds so far."""
+        if progress.host_statistics is not None:
+            return progress.host_statistics.num_steps
+        return progress.update * self.steps_per_update
+
+    def steps(self, progress: Progress) -> Int[np.ndarray, " record"]:
+        """The environment steps of one seed's team up to each record."""
+        if progress.host_statistics is not None:
+            return progress.host_statistics.steps
+        return progress.recorded.astype(np.int64) * steps_per_update(self.configs[0], self.worlds[0])
 
 
 def begin(
@@ -65,65 +74,38 @@ def begin(
     worlds: Sequence[World],
     num_successors: int | None = None,
     training_state: TrainingState | None = None,
+    algorithm: Algorithm | None = None,
 ) -> Trials:
     """Compiles the training of configs that differ in numbers and worlds alone.
 
     Args:
-        worlds: that of each config.
+        worlds: the world of each config.
         num_successors: to which the worlds' lists are widened, for worlds that differ in that.
-        training_state: of an earlier training, from which it goes on.
+        training_state: where an earlier training stopped; this one continues from there.
+        algorithm: instead of the PGPSE that the configs ask for.
     """
     began = time.perf_counter()
     config = configs[0]
-    algorithm = algorithm_of(configs, worlds[0])
-    seeds, schedule = config.seeds * len(configs), (config.updates, config.log_every, pause_every(config), training_state)
-    if worlds[0].is_hosted:
-        progress = train_hosted(algorithm, worlds[0], seeds, *schedule)
-    elif worlds[0].table is None:
-        progress = train(algorithm, worlds[0], seeds, *schedule)
-    else:
-        tables = [world.table for world in worlds if world.table is not None]
-        played = [world.widened(num_successors or world.num_successors) for world in tables]
+    algorithms = _algorithms(configs, worlds[0]) if algorithm is None else [algorithm]
+    each = [one for one, config in zip(algorithms, configs, strict=True) for _ in config.seeds]
+    world: World | list[World] = worlds[0]
+    tables = [world.table.widened(num_successors or world.table.num_successors) for world in worlds if world.table is not None]
+    if tables:
         is_shared = all(world is worlds[0] for world in worlds)
-        each = played[0] if is_shared else [world for world in played for _ in config.seeds]
-        progress = train(algorithm, each, seeds, *schedule)
+        world = tables[0] if is_shared else [table for table in tables for _ in config.seeds]
+    schedule = (config.updates, config.log_every, pause_every(config), training_state)
+    progress = train(each, world, config.seeds * len(configs), *schedule)
     start = next(progress)
     return Trials(configs, worlds, start, progress, time.perf_counter() - began)
 
 
 def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
-    config = configs[0]
-
-    def by_seed(name: str) -> Float[np.ndarray, " seed"]:
-        return np.repeat([getattr(config, name) for config in configs], len(config.seeds))
-
-    return PGPSE(
-        num_agents=config.num_policies,
-        num_trajectories=config.trajectories_per_policy,
-        batch_size=config.batch_size,
-        optimizer=config.optimizer,
-        learning_rate=by_seed("learning_rate"),
-        decay=by_seed("decay"),
-        credit=config.credit,
-        num_combinations=config.combinations,
-        is_independent=config.independent,
-        is_time_dependent=is_time_dependent(config, world),
-        networks=networks_of(config) if config.is_neural else None,
-        init_scale=by_seed("init_scale"),
-        entropy_bonus=by_seed("entropy_bonus") if any(config.entropy_bonus for config in configs) else None,
-        bonus_decay=by_seed("bonus_decay"),
-        steps_per_batch=config.steps_per_batch,
-        clip=by_seed("clip"),
-    )
+    """The algorithm of the first config, with the structure that all of them share."""
+    return _algorithms(configs, world)[0]
 
 
-def is_time_dependent(config: Explore, world: World) -> bool:
-    """Whether the policies get a table for each time: if asked for, or with `auto` where that is sure to stay small."""
-    if world.projection is not None:
-        return False
-    num_logits = config.num_policies * world.horizon * world.num_states * world.num_actions
-    is_small = num_logits <= _MOST_LOGITS and world.knows_all_states
-    return config.policy == "time-dependent" or (config.policy == "auto" and is_small)
+def _algorithms(configs: Sequence[Explore], world: World) -> Sequence[PGPSE]:
+    return side_by_side([pgpse(config, world) for config in configs])
 
 
 def finish(
@@ -133,99 +115,85 @@ def finish(
     checkpointer: Checkpointer | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> list[Run]:
-    """Trains to the end and returns a run per config; after an interrupt what there is, if something was recorded.
+    """Trains to the end and returns a run per config; after an interrupt, runs of what was recorded until then.
 
     Args:
-        on_records: told what was recorded at which updates, after how many steps of a seed, each once and soon.
+        on_records: called with the updates, steps and metrics of new records.
         checkpointer: writes checkpoints, from time to time and at the end.
-        checkpoint: from which the trials go on.
+        checkpoint: from which the trials continue.
     """
     num_updates = trials.configs[0].updates
     latest, is_interrupted, is_flat = trials.start, False, False
-    trouble, seeds = TrainingMonitor(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
-    records = checkpoint.records if checkpoint else checkpointer.new_metrics_table() if checkpointer else MetricsTable(seeds)
-    before = checkpoint.seconds if checkpoint else 0.0
-    if records and on_records is not None:
-        on_records(*records.table())
-    began, num_before = time.perf_counter(), _num_steps(trials, latest)
+    monitor, seeds = TrainingMonitor(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
+    table = checkpoint.records if checkpoint else checkpointer.new_metrics_table() if checkpointer else MetricsTable(seeds)
+    seconds_before = checkpoint.seconds if checkpoint else 0.0
+    if table and on_records is not None:
+        on_records(*table.table())
+    began, steps_before = time.perf_counter(), trials.num_steps(latest)
 
     def seconds() -> float:
-        return before + time.perf_counter() - began
+        return seconds_before + time.perf_counter() - began
 
     try:
         for reached in chain([latest], trials.progress):
-            is_diverged = trouble.has_diverged(reached)
+            is_diverged = monitor.has_diverged(reached)
             if is_diverged and reached.divergence is None:
                 break
             latest = reached
-            steps = _steps(trials, latest)
-            records.add(latest.recorded, steps, latest.metrics)
+            steps = trials.steps(latest)
+            table.add(latest.recorded, steps, latest.metrics)
             if on_records is not None and len(latest.recorded):
                 on_records(latest.recorded, steps, latest.metrics)
             if on_progress is not None and latest is not trials.start:
-                rate = (_num_steps(trials, latest) - num_before) / (time.perf_counter() - began)
-                on_progress(Status(latest.update, num_updates, rate, *records.shown))
+                rate = (trials.num_steps(latest) - steps_before) / (time.perf_counter() - began)
+                on_progress(Status(latest.update, num_updates, rate, *table.shown))
             is_interrupted = interrupts.asked() is not None and latest.update < num_updates
-            is_flat = _is_due(trials.configs[0], latest.update) and _is_flat(records)
-            if is_diverged or is_interrupted or is_flat or trouble.is_too_much(latest):
+            is_flat = _is_due(trials.configs[0], latest.update) and _is_flat(table)
+            if is_diverged or is_interrupted or is_flat or monitor.has_too_many_faults(latest):
                 break
             if checkpointer is not None and checkpointer.is_due(latest):
-                checkpointer.write(latest, records, seconds())
+                checkpointer.write(latest, table, seconds())
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         if is_interrupted:
-            jax.block_until_ready(jax.live_arrays())  # what was under way must not outlive the process
-        if checkpointer is not None and latest.update > 0 and records:
-            checkpointer.write(latest, records, seconds())
-    if not records:
-        if trouble.reason:
-            raise ValueError(trouble.reason)
+            jax.block_until_ready(jax.live_arrays())  # work that is still queued must not outlive the process
+        if checkpointer is not None and latest.update > 0 and table:
+            checkpointer.write(latest, table, seconds())
+    if not table:
+        if monitor.reason:
+            raise ValueError(monitor.reason)
         raise Stopped
-    recorded, steps, table = records.table()
+    recorded, steps, metrics = table.table()
     finished = []
     for number, (config, world) in enumerate(zip(trials.configs, trials.worlds, strict=True)):
         rows = slice(number * len(config.seeds), (number + 1) * len(config.seeds))
-        own = jax.tree.map(lambda column, rows=rows: column[rows], table)
-        world = world.snapshot()  # only now is it known how many states there are
-        if world.is_hosted and world.projection is None:
+        own = jax.tree.map(lambda column, rows=rows: column[rows], metrics)
+        world = world.snapshot()
+        if world.is_hosted and world.projection is None:  # only now is the number of states known
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
-        # On one device from here on: what is spread over several does not mix with a user's other arrays.
+        # On one device from here on: arrays spread over several devices don't mix with a user's other arrays.
         team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
         summary = _summary(trials, config, world, latest, seconds())
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
-        summary |= trouble.as_json()
-        summary["final"] = {name: values.tolist() for name, values in runs.final_values(recorded, own).items()}
-        finished.append(Run(config, world, recorded, own, team, summary, _counted(latest, steps, rows, world)))
+        summary |= monitor.as_json()
+        summary["final"] = {name: values.tolist() for name, values in final_values(recorded, own).items()}
+        finished.append(Run(config, world, recorded, own, team, summary, _host_statistics(latest, steps, rows, world)))
     return finished
 
 
-def _counted(latest: Progress, steps: Int[np.ndarray, " record"], rows: slice, world: World) -> HostStatistics | None:
-    if latest.host_statistics is None:
+def _host_statistics(latest: Progress, steps: Int[np.ndarray, " record"], rows: slice, world: World) -> HostStatistics | None:
+    found = latest.host_statistics
+    if found is None:
         return None
-    visits = latest.host_statistics.visits[rows]
+    visits = found.visits[rows]
     num_more = world.num_states - visits.shape[-1] if world.projection is None else 0
-    with_all = np.pad(visits, ((0, 0), (0, 0), (0, num_more)))
-    features = None if latest.host_statistics.features is None else latest.host_statistics.features[rows]
-    return HostStatistics(steps, with_all, latest.host_statistics.num_steps, features)
-
-
-def _steps(trials: Trials, progress: Progress) -> Int[np.ndarray, " record"]:
-    """The environment steps of one seed's team up to each record."""
-    if progress.host_statistics is not None:
-        return progress.host_statistics.steps
-    return progress.recorded.astype(np.int64) * runs.steps_per_update(trials.configs[0], trials.worlds[0])
-
-
-def _num_steps(trials: Trials, progress: Progress) -> int:
-    """The environment steps of all seeds so far."""
-    if progress.host_statistics is not None:
-        return progress.host_statistics.num_steps
-    return progress.update * trials.steps_per_update
+    features = None if found.features is None else found.features[rows]
+    return HostStatistics(steps, np.pad(visits, ((0, 0), (0, 0), (0, num_more))), found.num_steps, features)
 
 
 def pause_every(config: Explore) -> int | None:
-    """After how many updates it is checked whether the curve has become flat; always the same, whatever the machine's speed."""
+    """Number of updates between checks for a flat curve; it does not depend on the machine's speed."""
     return max(1, config.updates // 20) if config.stop_when_flat else None
 
 
@@ -234,8 +202,8 @@ def _is_due(config: Explore, update: int) -> bool:
     return interval is not None and update >= 4 * interval and update % interval == 0
 
 
-def _is_flat(records: MetricsTable) -> bool:
-    updates, _, metrics = records.table()
+def _is_flat(table: MetricsTable) -> bool:
+    updates, _, metrics = table.table()
     return has_stopped_growing(updates, np.asarray(metrics.entropy))
 
 
@@ -248,7 +216,7 @@ def has_stopped_growing(updates: Int[np.ndarray, " record"], entropy: Float[np.n
 
 
 def _summary(trials: Trials, config: Explore, world: World, latest: Progress, seconds: float) -> dict[str, object]:
-    steps = _num_steps(trials, latest)
+    steps = trials.num_steps(latest)
     summary = {
         "farflung": version("farflung"),
         "world": config.world,

@@ -53,7 +53,7 @@ class TrainingMonitor:
         self.reason += f", so training stopped: {lower}"
         return True
 
-    def is_too_much(self, progress: Progress) -> bool:
+    def has_too_many_faults(self, progress: Progress) -> bool:
         """Whether most of the latest episodes gave a state that is not finite; the first of all is told."""
         if progress.faults is None or progress.update == self._update:
             return False

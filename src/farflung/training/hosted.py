@@ -1,8 +1,7 @@
-"""The long loop for worlds that are stepped outside JAX: copies play, compiled code learns."""
+"""Updates of host-stepped worlds: copies of an environment play, compiled code acts and learns."""
 
 import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,135 +9,335 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Key, UInt
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from farflung.config.checks import whole_number, whole_seeds
+from farflung.algorithms import Algorithm
+from farflung.numerics.arrays import cumulative_sum
 from farflung.numerics.compilation import ONCE, REPRODUCIBLE
+from farflung.numerics.noise import uniforms
+from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
+from farflung.policies.acting import one_of
 from farflung.policies.rollout import Trajectories
-from farflung.training.hosted_tables import Lesson, TableLesson
-from farflung.training.hosted_vectors import VectorLesson
-from farflung.training.loop import Algorithm
-from farflung.training.metrics import Metrics, normalized
+from farflung.training.metrics import Metrics, measure_batch, normalized
 from farflung.training.progress import (
     ELEMENTS_SHOWN,
-    NOT_FINITE,
-    Divergence,
+    Arrays,
+    Faults,
     HostStatistics,
-    Progress,
+    PerSeed,
     TrainingState,
     are_finite,
-    divergence_of,
-    record_schedule,
+    for_each_seed,
+    no_faults,
     restored,
 )
+from farflung.worlds.hosted.players import OVER, Episodes, Player
+from farflung.worlds.hosted.pool import Pool
+from farflung.worlds.hosted.world import View
 
-_SECONDS_PER_PROGRESS = 0.25
+Shape = tuple[int, ...]
+"""The numbers of seeds, batch elements, agents and trajectories."""
 
 
-def train_hosted(
-    algorithm: Any,
-    world: Any,
-    seeds: Sequence[int],
-    num_updates: int,
-    log_every: int | None = None,
-    pause_every: int | None = None,
-    training_state: TrainingState | None = None,
-) -> Iterator[Progress]:
-    """Like `training.train`, for a world whose copies are stepped on the host.
+class HostedRunner:
+    """Plays with copies of an environment on the host and learns in compiled code.
 
-    Each episode has a seed and noise of its own, so that with states that are numbered through their space, a seed's numbers
-    depend on neither the other seeds nor the number of copies and workers; with networks, the last bits of products of matrices
-    may.
+    Each episode has a seed and noise of its own, so that results don't depend on the number of copies and workers.
     """
-    seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
-    algorithm = jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (len(seeds),)), algorithm)
-    lesson = lesson_in(world)
-    keys, state = _begin(lesson.outlook, algorithm, jnp.asarray(seeds, jnp.uint32))
-    first, num_steps, visits, features = 0, 0, np.zeros((len(seeds), algorithm.num_agents, 0)), None
-    if training_state is not None:
-        assert training_state.host_statistics is not None
-        first, (_, visits, num_steps, features) = training_state.update, training_state.host_statistics
-        keys, state = restored((keys, state), training_state.leaves)
-    stops = set(record_schedule(num_updates, log_every))
-    shape = (len(seeds), algorithm.batch_size, algorithm.num_agents, algorithm.num_trajectories)
 
-    recorded: list[int] = []
-    metrics: list[Metrics] = []
-    steps: list[int] = []
-    nothing = jax.tree.map(lambda _: np.zeros((len(seeds), 0), np.float32), _compile(lesson, algorithm, keys, state, shape))
+    runs_ahead = False
 
-    def progress(update: int, divergence: Divergence | None = None) -> Progress:
-        table = Metrics.joined([nothing, *(jax.tree.map(lambda column: np.asarray(column)[:, None], part) for part in metrics)])
-        table = table._replace(normalized_entropy=normalized(table.entropy, world.num_states))  # of those met by now
-        host_statistics = HostStatistics(np.array(steps, np.int64), visits, num_steps, features)
-        faults = jax.tree.map(np.asarray, getattr(state, "faults", None))
-        team, learnt = lesson.told(state.team), (keys, state)
-        told = Progress(
-            update, np.array(recorded, np.int64), table, team, len(seeds), host_statistics, faults, learnt, divergence
-        )
-        for kept in (recorded, metrics, steps):
-            kept.clear()
-        return told
+    def __init__(
+        self,
+        algorithm: Algorithm | Sequence[Algorithm],
+        world: Any,
+        seeds: Sequence[int],
+        training_state: TrainingState | None,
+    ) -> None:
+        self._world, self._view = world, world.view()
+        self._algorithms = jax.tree.map(jnp.asarray, for_each_seed(algorithm, len(seeds)))
+        self.arrays = _begin(self._view, self._algorithms, jnp.asarray(seeds, jnp.uint32))
+        settings, num_agents = self._algorithms.rest, self.arrays.state.team.num_agents
+        self._shape: Shape = (len(seeds), settings.batch_size, num_agents, settings.num_trajectories)
+        self._statistics = HostStatistics(np.zeros(0, np.int64), np.zeros((len(seeds), num_agents, 0)), 0)
+        if training_state is not None:
+            assert training_state.host_statistics is not None
+            self.arrays = restored(self.arrays, training_state.leaves)
+            self._statistics = training_state.host_statistics
+        self._steps: list[int] = []
+        self._no_records: Metrics | None = None
 
-    with world.open(algorithm.num_agents, math.prod(shape)) as pool:
-        if not np.asarray(_are_finite(state)).all():
-            raise ValueError(NOT_FINITE)
-        yield progress(first)
-        told = time.perf_counter()
-        for update in range(first + 1, num_updates + 1):
-            episodes = lesson.play(pool, keys, update - 1, state.team, shape)
-            state = lesson.grown(state)
-            batch = lesson.trajectories(episodes, shape)
-            learnt = _learn(lesson.outlook, algorithm, state, batch)
-            if not (finite := np.asarray(_are_finite(learnt))).all():
-                yield progress(update - 1, divergence_of(update, learnt.team, finite))
-                return
-            num_steps += lesson.num_steps(episodes)
-            if update in stops:
-                metrics.append(lesson.measure(state.team, batch))
-                recorded.append(update)
-                steps.append(num_steps // len(seeds))
-                visits, features = lesson.visits(episodes, shape), lesson.features(episodes, shape, ELEMENTS_SHOWN)
-            state = learnt
-            is_due = pause_every is not None and update % pause_every == 0
-            if is_due or update == num_updates or time.perf_counter() - told > _SECONDS_PER_PROGRESS:
-                yield progress(update)
-                told = time.perf_counter()
+    def __enter__(self) -> "HostedRunner":
+        self._pool: Pool = self._world.open(self._shape[2], math.prod(self._shape))
+        return self
 
+    def __exit__(self, *error: Any) -> None:
+        self._pool.__exit__(*error)
 
-def lesson_in(world: Any) -> Lesson:
-    return TableLesson(world) if world.projection is None else VectorLesson(world)
+    def advance(
+        self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]
+    ) -> tuple[int, Arrays, int, Arrays, Metrics, Bool[Array, " seed"]]:
+        if self._no_records is None:
+            self._no_records = self._compile(arrays)
+        metrics, is_finite = [self._no_records], _are_finite(arrays.state)
+        for update in range(first + 1, last + 1):
+            episodes = play(self._world, self._pool, arrays.keys, update - 1, arrays.state.team, self._shape)
+            arrays = self._grown(arrays)
+            batch = trajectories(self._view, episodes, self._shape)
+            learned = _learn(self._view, self._algorithms, arrays, update, batch)
+            is_finite = _are_finite(learned.state)
+            if not np.asarray(is_finite).all():
+                return update - 1, arrays, update, learned, self._joined(metrics), is_finite
+            is_real = _is_real(episodes.states)
+            self._statistics = self._statistics._replace(
+                num_steps=self._statistics.num_steps + int(np.count_nonzero(is_real[:, 1:]))
+            )
+            if update in recorded:
+                measured = _measure(self._view, arrays.state.team, batch)
+                metrics.append(jax.tree.map(lambda column: np.asarray(column)[:, None], measured))
+                self._record(episodes, is_real)
+            arrays = learned
+        return first, arrays, last, arrays, self._joined(metrics), is_finite
+
+    def team(self, arrays: Arrays) -> Any:
+        """Without table rows for states that were not met yet."""
+        if self._world.projection is not None:
+            return arrays.state.team
+        return jax.tree.map(lambda leaf: leaf[..., : self._world.num_states, :], arrays.state.team)
+
+    def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> HostStatistics:
+        steps, self._steps = self._steps[: len(recorded)], []
+        return self._statistics._replace(steps=np.array(steps, np.int64))
+
+    def _compile(self, arrays: Arrays) -> Metrics:
+        """Compiles everything that an update runs, so that the first is not slower; returns a table of no records."""
+        episodes = _blank_episodes(self._world, arrays.state.team, self._shape)
+        batch = trajectories(self._view, episodes, self._shape)
+        _compile_acting(self._world, arrays, self._shape)
+        measured = _measure(self._view, arrays.state.team, batch)
+        jax.block_until_ready((measured, _learn(self._view, self._algorithms, arrays, 1, batch)))
+        return jax.tree.map(lambda _: np.zeros((self._shape[0], 0), np.float32), measured)
+
+    def _grown(self, arrays: Arrays) -> Arrays:
+        """With table rows for all states that were met: new rows are like the last, by which new states were played."""
+        old, new = self._view.num_states, self._world.num_states
+        if self._world.projection is not None or new <= old:
+            return arrays
+        self._view = self._world.view()
+        more = self._view.num_states - old
+
+        def grown(leaf: Array) -> Array:
+            if leaf.ndim < 2 or leaf.shape[-2] != old + 1:
+                return leaf
+            return jnp.pad(leaf, [(0, 0)] * (leaf.ndim - 2) + [(0, more), (0, 0)], mode="edge")
+
+        return arrays._replace(state=jax.tree.map(grown, arrays.state))
+
+    def _record(self, episodes: Episodes, is_real: Bool[np.ndarray, "episode times"]) -> None:
+        self._steps.append(self._statistics.num_steps // self._shape[0])
+        if self._world.projection is None:
+            visits = _visits(episodes.states, is_real, self._world.num_states, self._shape)
+            self._statistics = self._statistics._replace(visits=visits)
+            return
+        states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
+        features = states[..., list(self._world.projection.features)]
+        self._statistics = self._statistics._replace(features=features)
+
+    def _joined(self, metrics: list[Metrics]) -> Metrics:
+        joined = Metrics.joined(metrics)
+        return joined._replace(normalized_entropy=normalized(joined.entropy, self._world.num_states))  # of those met by now
 
 
 def measure_random(world: Any, num_agents: int, batch_size: int, num_trajectories: int) -> Metrics:
     """The metrics of one batch of a team that acts uniformly at random."""
-    shape, key = (1, batch_size, num_agents, num_trajectories), jr.key(0, impl="threefry2x32")
-    lesson = lesson_in(world)
+    shape, keys = (1, batch_size, num_agents, num_trajectories), jr.key(0, impl="threefry2x32")[None]
     with world.open(num_agents, math.prod(shape)) as pool:
-        episodes = lesson.play(pool, key[None], 0, lesson.uniform(num_agents), shape)
-    lesson = lesson_in(world)  # with the states that were met
-    measured = lesson.measure(lesson.uniform(num_agents), lesson.trajectories(episodes, shape))
+        episodes = play(world, pool, keys, 0, _random_team(world, num_agents), shape)
+    view = world.view()  # with the states that were met
+    measured = _measure(view, _random_team(world, num_agents), trajectories(view, episodes, shape))
     return jax.tree.map(lambda values: np.asarray(values[0]), measured)
 
 
-def _compile(lesson: Lesson, algorithm: Algorithm, keys: Key[Array, " seed"], state: Any, shape: tuple[int, ...]) -> Metrics:
-    """Compiles what every update runs, before anybody measures how long one takes, and returns what is measured."""
-    batch = lesson.blank(shape)
-    lesson.compile(keys, state.team, shape)
-    return jax.block_until_ready((lesson.measure(state.team, batch), _learn(lesson.outlook, algorithm, state, batch)))[0]
+def _random_team(world: Any, num_agents: int) -> Any:
+    """A team that acts uniformly at random, with one seed."""
+    if world.projection is not None:
+        return UniformPolicy(world.actions, num_agents)
+    return TabularSoftmax(uniform_team(world.view(), num_agents).logits[None])
+
+
+def play(world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape) -> Episodes:
+    """The episodes of one update, for all seeds."""
+    noise, seeds = _draw(keys, number, _noise_shape(world, team, shape))
+    rows, agents = _players(shape)
+    noise = np.asarray(noise).reshape(len(rows), *noise.shape[4:])
+    player: Player
+    if world.projection is None:
+        player = world.player(np.asarray(_thresholds(team)), agents + shape[2] * rows, noise)
+    else:
+        player = NetworkPlayer(world, team, rows, agents, noise)
+    return pool.play(player, agents, np.asarray(seeds).reshape(-1))
+
+
+def _noise_shape(world: Any, team: Any, shape: Shape) -> Shape:
+    return (*shape[1:], world.horizon, *(() if world.projection is None else (team.num_uniforms,)))
+
+
+def trajectories(view: View, episodes: Episodes, shape: Shape) -> Trajectories:
+    """Episodes as compiled code takes them."""
+    states, actions = (array.reshape(*shape, *array.shape[1:]) for array in (episodes.states, episodes.actions))
+    if view.projection is not None:
+        return Trajectories(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(episodes.broken.reshape(shape)))
+    return Trajectories(jnp.asarray(np.where(states == OVER, view.num_states, states)), jnp.asarray(actions))
+
+
+def _is_real(states: np.ndarray) -> Bool[np.ndarray, "episode times"]:
+    """Which states lie within an episode."""
+    return states != OVER if states.ndim == 2 else ~np.isnan(states[..., 0])
+
+
+def _players(shape: Shape) -> tuple[Int[np.ndarray, " episode"], Int[np.ndarray, " episode"]]:
+    """The seed's row and the agent of each episode."""
+    rows, _, agents, _ = np.indices(shape, sparse=True)
+    return np.broadcast_to(rows, shape).reshape(-1), np.broadcast_to(agents, shape).reshape(-1)
+
+
+def _visits(
+    states: Int[np.ndarray, "episode times"], is_real: Bool[np.ndarray, "episode times"], num_states: int, shape: Shape
+) -> Float[np.ndarray, "seed agent state"]:
+    """How each agent's visits are spread over the states."""
+    num_seeds, _, num_agents, _ = shape
+    rows, agents = _players(shape)
+    owner = np.broadcast_to((rows * num_agents + agents)[:, None], states.shape)[is_real]
+    counts = np.bincount(owner * num_states + states[is_real], minlength=num_seeds * num_agents * num_states)
+    counts = counts.reshape(num_seeds, num_agents, num_states)
+    return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
+
+
+class NetworkPlayer:
+    """Plays by networks: one call of compiled code for a step of all copies."""
+
+    def __init__(
+        self,
+        world: Any,
+        team: Any,
+        rows: Int[np.ndarray, " episode"],
+        agents: Int[np.ndarray, " episode"],
+        noise: Float[np.ndarray, "episode time uniform"],
+    ) -> None:
+        """
+        Args:
+            team: with leading seed and agent axes.
+            rows: the seed's row of each episode.
+            agents: the agent of each episode.
+            noise: uniform numbers for each action.
+        """
+        self.horizon = noise.shape[1]
+        self._world, self._team, self._rows, self._agents, self._noise = world, team, rows, agents, noise
+
+    def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
+        states = np.full((num_episodes, self.horizon + 1, self._world.observation_size), np.nan, np.float32)
+        shape, dtype = self._world.actions.shape, np.dtype(self._world.actions.dtype)
+        return states, np.zeros((num_episodes, self.horizon, *shape), dtype)
+
+    def see(self, observations: Any) -> np.ndarray:
+        return self._world.vectors(observations)
+
+    def is_sound(self, seen: np.ndarray) -> Bool[np.ndarray, " copy"]:
+        return np.isfinite(seen).all(axis=1)
+
+    def act(self, seen: np.ndarray, episodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        noise = self._noise[episodes, times]
+        drawn, executed = _act(self._team, self._rows[episodes], self._agents[episodes], noise, times, seen)
+        return np.asarray(drawn), self._world.for_simulator(np.asarray(executed))
+
+
+def _blank_episodes(world: Any, team: Any, shape: Shape) -> Episodes:
+    """Episodes of the same shapes as real ones."""
+    num = math.prod(shape)
+    if world.projection is None:
+        states, actions = np.zeros((num, world.horizon + 1), np.int32), np.zeros((num, world.horizon), np.int32)
+    else:
+        nobody = np.zeros(num, np.int64)
+        states, actions = NetworkPlayer(world, team, nobody, nobody, np.zeros((num, world.horizon, 0))).blank(num)
+        states = np.zeros_like(states)
+    return Episodes(states, actions, np.zeros(actions.shape[:2], np.float32), np.zeros(num, bool), np.zeros(num, np.int32))
+
+
+def _compile_acting(world: Any, arrays: Arrays, shape: Shape) -> None:
+    team = arrays.state.team
+    drawn = _draw(arrays.keys, 0, _noise_shape(world, team, shape))
+    if world.projection is None:
+        jax.block_until_ready((drawn, _thresholds(team)))
+        return
+    copies = world.num_copies(shape[2], math.prod(shape))
+    noise = np.zeros((copies, team.num_uniforms), np.float32)
+    nobody, nothing = np.zeros(copies, np.int64), np.zeros((copies, world.observation_size), np.float32)
+    jax.block_until_ready((drawn, _act(team, nobody, nobody, noise, nobody, nothing)))
 
 
 @partial(jax.jit, compiler_options=ONCE)
-def _begin(outlook: Any, algorithm: Algorithm, seeds: UInt[Array, " seed"]) -> tuple[Key[Array, " seed"], Any]:
+def _begin(view: View, algorithms: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
     keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
     init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-    return train_keys, jax.vmap(lambda algorithm, key: algorithm.init(key, outlook))(algorithm, init_keys)
+    state = jax.vmap(lambda each, key: each.algorithm.init(key, view))(algorithms, init_keys)
+    return Arrays(train_keys, state, None if view.projection is None else no_faults(len(seeds)))
 
 
 _are_finite = jax.jit(are_finite)
 
 
 @partial(jax.jit, compiler_options=REPRODUCIBLE)
-def _learn(outlook: Any, algorithm: Algorithm, state: Any, batch: Trajectories) -> Any:
-    # One seed after the other, so that the last bits of its sums depend on no other; playing takes far longer anyway.
-    return jax.lax.map(lambda each: each[0].learn(outlook, *each[1:]), (algorithm, state, batch))
+def _learn(view: View, algorithms: PerSeed, arrays: Arrays, update: Int[Array, ""], batch: Trajectories) -> Arrays:
+    # One seed after the other: batched matrix products are not bit-identical across batch sizes, and playing takes far longer.
+    def learn(each: tuple[PerSeed, Any, Faults | None, Trajectories]) -> tuple[Any, Faults | None]:
+        algorithm, state, faults, batch = each
+        faults = None if faults is None or batch.broken is None else faults.after(update, batch.broken)
+        return algorithm.algorithm.learn(view, state, batch), faults
+
+    state, faults = jax.lax.map(learn, (algorithms, arrays.state, arrays.faults, batch))
+    return Arrays(arrays.keys, state, faults)
+
+
+@partial(jax.jit, compiler_options=REPRODUCIBLE)
+def _measure(view: View, team: Any, batch: Trajectories) -> Metrics:
+    if view.projection is None:
+        return jax.vmap(partial(measure_batch, view))(team, batch)
+    return jax.lax.map(lambda each: measure_batch(view, *each), (team, batch))
+
+
+@partial(jax.jit, static_argnames="shape")
+def _draw(
+    keys: Key[Array, " seed"], number: Int[Array, ""], shape: Shape
+) -> tuple[Float[Array, "seed ..."], Int[Array, "seed batch agent trajectory"]]:
+    """The randomness of an update: noise for the actions, and the seeds of the episodes."""
+    noise_keys, seed_keys = jax.vmap(lambda key: jr.split(jr.fold_in(key, number)), out_axes=1)(keys)
+    noise = jax.vmap(lambda key: uniforms(key, shape))(noise_keys)
+    seeds = jax.vmap(lambda key: (jr.bits(key, shape[:3]) >> 1).astype(jnp.int32))(seed_keys)
+    return noise, seeds
+
+
+@partial(jax.jit, compiler_options=REPRODUCIBLE)
+def _thresholds(team: TabularSoftmax) -> Float[Array, "policy step row action"]:
+    cumulative = cumulative_sum(team.probabilities)
+    if not team.is_time_dependent:
+        cumulative = cumulative[:, :, None]
+    return cumulative.reshape(-1, *cumulative.shape[2:])
+
+
+@partial(jax.jit, compiler_options=REPRODUCIBLE)
+def _act(
+    team: Any,
+    rows: Int[Array, " copy"],
+    agents: Int[Array, " copy"],
+    noise: Float[Array, "copy uniform"],
+    times: Int[Array, " copy"],
+    seen: Float[Array, "copy observation"],
+) -> tuple[Array, Array]:
+    """What each copy's policy draws, and what the world executes."""
+
+    def act(row: Array, agent: Array, *inputs: Array) -> tuple[Array, Array]:
+        policy = one_of(jax.tree.map(lambda leaf: leaf[row], team), agent)
+        drawn = policy.sampler()(*inputs)
+        return drawn, policy.executed(drawn)
+
+    return jax.vmap(act)(rows, agents, noise, times, seen)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.numerics.arrays import count_by_index, exact_sum
-from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy, policy_entropies
+from farflung.policies import TabularSoftmax, policy_entropies
+from farflung.policies.acting import TrainedTeam
 from farflung.policies.rollout import Trajectories, acted_in, play
-from farflung.worlds.projection import Projection
 from farflung.worlds.tabular import TabularMDP
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
@@ -53,8 +53,18 @@ class Metrics(NamedTuple):
         return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 
+def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
+    """The metrics of a batch that a team has played in a world."""
+    if world.projection is not None:
+        return _measure_vectors(world, team, trajectories)
+    if world.may_end_early:
+        policy_entropy = policy_entropies(team, trajectories.states[..., :-1])
+        return _measure_ragged(trajectories.states, world.num_states, policy_entropy)
+    return measure(team, trajectories, world.num_states)
+
+
 def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
-    """The metrics of a batch of trajectories of a team."""
+    """The metrics of a batch of trajectories in a world with numbered states, all of the same length."""
     states = trajectories.states
     counts = jax.vmap(count_by_index, (0, None))(states, num_states)
     pooled = jax.vmap(count_by_index, (1, None))(states, num_states)
@@ -68,20 +78,14 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
     )
 
 
-def measure_ragged(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -> Metrics:
-    """The metrics of trajectories that may have ended early, from when on their state is `num_states`."""
-    return _measure_ragged(trajectories.states, num_states, policy_entropies(team, trajectories.states[..., :-1]))
-
-
-def measure_vectors(
-    team: NeuralPolicy | UniformPolicy, trajectories: Trajectories, projection: Projection, num_cells: int
-) -> Metrics:
-    """The metrics of trajectories of vectors: of the cells of the projection's grid, of which `num_cells` can be visited."""
+def _measure_vectors(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
+    """The metrics of trajectories of vectors: the cells of the projection's grid are counted."""
+    projection = world.projection
     cells = projection.cells(trajectories.states)
     # Not fused with its mean: of one policy's many trajectories XLA would make a kernel that takes minutes to compile.
     policy_entropy = jax.lax.optimization_barrier(policy_entropies(team, acted_in(trajectories)))
     found = _measure_ragged(cells, projection.num_cells, policy_entropy)
-    found = found._replace(normalized_entropy=found.entropy / np.log(max(num_cells, 2)))
+    found = found._replace(normalized_entropy=found.entropy / np.log(max(world.num_states, 2)))
     if projection.neighbours == 0:
         return found
     return found._replace(particle_entropy=jnp.mean(jax.vmap(projection.entropy().value)(trajectories.states)))
@@ -126,8 +130,9 @@ def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
     return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
 
 
-def occupancy(world: TabularMDP, team: TabularSoftmax) -> Float[Array, "agent state"]:
+def occupancy(world: TabularMDP, team: TabularSoftmax | TrainedTeam) -> Float[Array, "agent state"]:
     """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
+    team = team.policies if isinstance(team, TrainedTeam) else team
     num_agents = team.num_agents
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
         # One agent at a time: teams of every size share the compilation.

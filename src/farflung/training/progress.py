@@ -1,110 +1,181 @@
-"""How far a training is: what is told of it while it runs, and what it takes to go on with it later."""
+"""How far a training is: what it yields while it runs, and what it takes to continue it later."""
 
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from farflung.policies import TabularSoftmax, Team
-from farflung.policies.rollout import Faults
+from farflung.algorithms import Algorithm
 from farflung.training.metrics import Metrics
 
 NOT_FINITE = "the team is not finite before its first update: lower init_scale"
 ELEMENTS_SHOWN = 8
-"""Of a batch, where a few episodes are kept to be looked at."""
+"""Batch elements of which the episodes are saved, to be looked at."""
+RECORDS_PER_CHUNK = 64
+"""The most records of a chunk of updates."""
+
+
+class Faults(NamedTuple):
+    """How often a world gave a state that is not finite, and when it first did."""
+
+    number: Int[Array, "*seed"]
+    first_update: Int[Array, "*seed"]
+    first_step: Int[Array, "*seed"]
+
+    def after(self, update: Int[Array, ""], broken: Int[Array, "batch agent trajectory"]) -> "Faults":
+        """With the faults of one more update."""
+        found = jnp.sum(broken > 0, dtype=jnp.int32)
+        step = jnp.min(jnp.where(broken > 0, broken, jnp.iinfo(jnp.int32).max))
+        is_first = (self.number == 0) & (found > 0)
+        return Faults(
+            self.number + found, jnp.where(is_first, update, self.first_update), jnp.where(is_first, step, self.first_step)
+        )
+
+
+def no_faults(num_seeds: int) -> Faults:
+    return Faults(*(jnp.zeros(num_seeds, jnp.int32) for _ in Faults._fields))
+
+
+class Arrays(NamedTuple):
+    """All arrays of a training, with a leading seed axis."""
+
+    keys: Key[Array, " seed"]
+    state: Any
+    """The algorithm's state, which holds the team."""
+    faults: Faults | None
+    """For worlds whose observations are vectors."""
 
 
 class HostStatistics(NamedTuple):
-    """What only who stepped a world can tell: its episodes may end early, and its dynamics are not known."""
+    """Statistics of a host-stepped world, whose episodes may end early and whose dynamics are not known."""
 
     steps: Int[np.ndarray, " record"]
-    """The environment steps that a seed's team had taken at each record, on average over the seeds."""
+    """The environment steps of a seed's team up to each record, averaged over the seeds."""
     visits: Float[np.ndarray, "seed agent state"]
     """How each agent's visits are spread over the states, in the batch of the last record."""
     num_steps: int
-    """Environment steps that the teams of all seeds have taken by now."""
+    """Environment steps of all seeds so far."""
     features: Float[np.ndarray, "seed element agent trajectory times feature"] | None = None
-    """Where states are vectors: their projection in some elements of that batch; not a number after an episode's end."""
+    """Where observations are vectors: the features in some elements of that batch; NaN after an episode's end."""
 
 
 class Divergence(NamedTuple):
-    """Where what is learnt was no longer finite."""
+    """The first update after which a team was no longer finite."""
 
     update: int
     row: int
-    """Of the seed."""
+    """The seed's row."""
     agent: int | None
-    """The first of those concerned; None if only what all agents share is."""
+    """The first agent that diverged; None if only what all agents share did."""
 
 
 class TrainingState(NamedTuple):
-    """All that a training needs to go on: it ends, bit for bit, where it would have ended without a break."""
+    """All that a training needs to continue: it ends, bit for bit, as it would have ended without a break."""
 
     update: int
     leaves: Sequence[np.ndarray]
-    """Of the keys and the algorithm's state, a row for each seed."""
+    """The leaves of `Arrays`, with a row for each seed."""
     host_statistics: HostStatistics | None = None
 
 
 class Progress(NamedTuple):
-    """Where training stands after `update` updates, and what was recorded since the last time."""
+    """A training after `update` updates, and the records since the last progress."""
 
     update: int
     recorded: Int[np.ndarray, " record"]
     """The updates that were recorded."""
     metrics: Metrics
     """NumPy arrays [seed, record]."""
-    padded_team: Team
+    padded_team: Any
     num_seeds: int
     host_statistics: HostStatistics | None = None
-    """For worlds that are stepped on the host."""
-    faults: Faults | None = None
-    """For worlds whose states are vectors, of each seed."""
-    learnt: Any = None
-    """The keys and the algorithm's state, padded as well."""
+    arrays: Arrays | None = None
+    """Padded to a multiple of the number of devices, as `padded_team` is."""
     divergence: Divergence | None = None
-    """Why it does not go on from here: what the next update would make of it."""
+    """Why training stops here: the next update would not be finite."""
 
     @property
-    def team(self) -> Team:
+    def team(self) -> Any:
         """With leading seed and agent axes."""
         return jax.tree.map(lambda leaf: leaf[: self.num_seeds], self.padded_team)
 
     @property
+    def faults(self) -> Faults | None:
+        """The faults of each seed, for worlds whose observations are vectors."""
+        assert self.arrays is not None
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_seeds], self.arrays.faults)
+
+    @property
     def training_state(self) -> TrainingState:
         """On the host."""
-        leaves = [np.asarray(_data(leaf))[: self.num_seeds] for leaf in jax.tree.leaves(self.learnt)]
+        leaves = [np.asarray(_data(leaf))[: self.num_seeds] for leaf in jax.tree.leaves(self.arrays)]
         return TrainingState(self.update, leaves, self.host_statistics)
 
 
+class PerSeed(eqx.Module):
+    """One algorithm for each seed: numbers and arrays have a leading seed axis, and the rest is the same for all."""
+
+    arrays: Any
+    rest: Any = eqx.field(static=True)
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm of one seed, under `vmap`."""
+        return eqx.combine(self.arrays, self.rest)
+
+
+def for_each_seed(algorithm: Algorithm | Sequence[Algorithm], num_seeds: int) -> PerSeed:
+    """The algorithms of all seeds, which share a program."""
+    if not isinstance(algorithm, Sequence):
+        arrays, rest = eqx.partition(algorithm, _is_traced)
+        return PerSeed(jax.tree.map(lambda leaf: np.broadcast_to(_single(leaf), (num_seeds, *np.shape(leaf))), arrays), rest)
+    if len(algorithm) != num_seeds:
+        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithm)}")
+    parts = [eqx.partition(each, _is_traced) for each in algorithm]
+    if any(not eqx.tree_equal(rest, parts[0][1]) for _, rest in parts):
+        raise ValueError("algorithms that train side by side may differ in numbers and arrays only")
+    return PerSeed(
+        jax.tree.map(lambda *leaves: np.stack([_single(leaf) for leaf in leaves]), *(each for each, _ in parts)), parts[0][1]
+    )
+
+
+def _is_traced(leaf: Any) -> bool:
+    return isinstance(leaf, float | np.floating | np.ndarray | jax.Array)
+
+
+def _single(leaf: Any) -> np.ndarray:
+    return np.asarray(leaf, np.float32 if np.issubdtype(np.asarray(leaf).dtype, np.floating) else None)
+
+
 def restored(expected: Any, leaves: Sequence[np.ndarray], put: Any = jnp.asarray) -> Any:
-    """A tree like the one that is expected, with the leaves of a `TrainingState`.
+    """A tree like `expected` with the leaves of a `TrainingState`.
 
     Args:
-        put: places an array with a row for each seed where the computation wants it.
+        put: places an array with a row for each seed on the devices.
     """
     found, structure = jax.tree.flatten(expected)
     if [(leaf.shape[1:], leaf.dtype) for leaf in leaves] != [(data.shape[1:], data.dtype) for data in map(_data, found)]:
-        raise ValueError("what was kept of the training does not fit its settings")
+        raise ValueError("the checkpoint does not fit the settings of the training")
     return jax.tree.unflatten(structure, [_like(old, put(leaf)) for old, leaf in zip(found, leaves, strict=True)])
 
 
 def are_finite(state: Any) -> Bool[Array, " seed"]:
-    """Whether all that was learnt with each seed is finite."""
+    """Whether all numbers of each seed's state are finite."""
     leaves = jax.tree.leaves(state)
     numbers = [leaf.reshape(len(leaf), -1) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return reduce(jnp.logical_and, [jnp.all(jnp.isfinite(each), axis=1) for each in numbers], jnp.ones(len(leaves[0]), bool))
 
 
-def divergence_of(update: int, team: Team, is_finite: Bool[np.ndarray, " seed"]) -> Divergence:
-    """Whose part of what was learnt with the first of the seeds concerned is not finite."""
+def divergence_of(update: int, team: Any, is_finite: Bool[np.ndarray, " seed"]) -> Divergence:
+    """Which agent of the first diverged seed is not finite."""
     row = int(np.argmin(is_finite))
-    axes = jax.tree.map(lambda _: 0, team) if isinstance(team, TabularSoftmax) else team.axes
+    axes = jax.tree.map(lambda _: 0, team) if isinstance(team.axes, int) else team.axes
     own = jax.tree.leaves(jax.tree.map(lambda leaf, axis: None if axis is None else np.asarray(leaf[row]), team, axes))
     is_bad = np.any([~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in own], axis=0)
     return Divergence(update, row, int(np.argmax(is_bad)) if is_bad.any() else None)

@@ -6,6 +6,7 @@ import numpy as np
 
 from farflung.worlds.hosted.tables import HostedTable
 from farflung.worlds.hosted.vectors import HostedVectors
+from farflung.worlds.jax_world import JaxWorld
 from farflung.worlds.named_vectors import read_recipe
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
@@ -15,6 +16,7 @@ KINDS: dict[str, Callable[[Mapping[str, np.ndarray]], World]] = {
     "recipe": read_recipe,
     "hosted": HostedTable.from_arrays,
     "vectors": HostedVectors.from_arrays,
+    "jax": JaxWorld.from_arrays,
 }
 """For each kind: an array that only its files have, and a function that reads the arrays of such a file."""
 

@@ -2,8 +2,8 @@
 
 import math
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,13 +15,21 @@ from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.entropy.nearest import nearest_neighbours
 
 MOST_CELLS = 10_000_000
+LARGEST_BOUND = 1e30
+"""Bounds of a space beyond this one count as infinite."""
+_MOST_PROJECTED, _FEW_PROJECTED = 3, 2
+_BINS, _CELLS = 20, 100_000
+_NEIGHBOURS = 4
 _MOST_FEATURES = 1_000_000
 
 
 class Discrete(eqx.Module):
-    """Actions that are one of `num`."""
+    """Actions that are one of `num`, numbered from 0."""
 
     num: int = eqx.field(static=True)
+
+    shape = ()
+    dtype = "int32"
 
 
 class Box(eqx.Module):
@@ -30,9 +38,15 @@ class Box(eqx.Module):
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
 
+    dtype = "float32"
+
     @property
     def size(self) -> int:
         return len(self.low)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
 
 
 class Projection(eqx.Module):
@@ -90,6 +104,88 @@ class Projection(eqx.Module):
             place = jnp.floor((features[..., feature] - low) / (high - low) * num)
             cells = cells * num + jnp.clip(place, 0, num - 1).astype(jnp.int32)
         return jnp.where(is_real, cells, self.num_cells)
+
+
+class VectorDescription(NamedTuple):
+    """What is derived about observations that are vectors."""
+
+    projection: Projection
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+
+
+def describe_vectors(
+    names: Sequence[str],
+    first: Float[np.ndarray, " number"],
+    last: Float[np.ndarray, " number"],
+    wander: Callable[[], Float[np.ndarray, "state number"]],
+    project: Any,
+    neighbours: Any,
+    bins: Any,
+    low: Any,
+    high: Any,
+) -> VectorDescription:
+    """The projection of observations, and the centre and scale of each of their numbers.
+
+    Numbers without bounds are measured with random actions: the grid is three times as wide as what these reach.
+
+    Args:
+        names: what each number of an observation is called.
+        first: the lower bound of each number, which may be infinite.
+        last: the upper bounds.
+        wander: observes random actions.
+        project: indices of the features; None for all if there are at most three, else for the first two.
+    """
+    is_bounded = np.maximum(abs(first), abs(last)) < LARGEST_BOUND
+    first, last = np.where(is_bounded, first, 0.0), np.where(is_bounded, last, 0.0)
+    center, spread = (first + last) / 2, (last - first) / 2
+    if not is_bounded.all():
+        wandered = wander()
+        center = np.where(is_bounded, center, wandered.mean(axis=0))
+        spread = np.where(is_bounded, spread, wandered.std(axis=0))
+        reach = np.maximum(np.ptp(wandered, axis=0), 1e-6)
+        first = np.where(is_bounded, first, wandered.min(axis=0) - reach)
+        last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
+    features = _chosen_features(project, len(names))
+    num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
+    begin = _rounded(first[list(features)]) if low is None else _each("low", low, len(features))
+    end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
+    for name, below, above in zip(features, begin, end, strict=True):
+        if not -math.inf < below < above < math.inf:
+            raise ValueError(f"the grid needs low below high, and for {names[name]} it is {below:g} to {above:g}")
+    projection = Projection(
+        features=features,
+        names=tuple(names[feature] for feature in features),
+        low=begin,
+        high=end,
+        bins=whole_bins((num_bins,) if bins is None else np.atleast_1d(bins).tolist(), len(features)),
+        scale=_rounded(np.subtract(end, begin)),
+        neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
+    )
+    return VectorDescription(projection, _rounded(center), _rounded(np.where(spread > 0, spread, 1.0)))
+
+
+def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
+    if project is None:
+        return tuple(range(size if size <= _MOST_PROJECTED else _FEW_PROJECTED))
+    chosen = np.atleast_1d(project).tolist()
+    for number in chosen:
+        if not (isinstance(number, int) and 0 <= number < size):
+            raise ValueError(f"project has numbers from 0 to {size - 1}, as an observation has {size}: not {number}")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"project has one or more different numbers, not {chosen}")
+    return tuple(chosen)
+
+
+def _each(name: str, values: Any, number: int) -> tuple[float, ...]:
+    values = np.atleast_1d(values).tolist()
+    if len(values) not in (1, number):
+        raise ValueError(f"{name} needs one number, or one for each of the {number} that are projected on: not {len(values)}")
+    return tuple(float(value) for value in (values * number if len(values) == 1 else values))
+
+
+def _rounded(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(f"{value:.4g}") for value in values)
 
 
 def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float, ...]:

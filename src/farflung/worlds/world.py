@@ -62,6 +62,11 @@ class World(abc.ABC):
         """The number of states; where states are vectors, the number of grid cells that can be reached."""
 
     @property
+    def num_table_rows(self) -> int:
+        """Rows of a table of policies."""
+        return self.num_states
+
+    @property
     def num_actions(self) -> int:
         """The number of discrete actions, or of numbers in an action."""
         return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
@@ -111,6 +116,10 @@ class World(abc.ABC):
         """How copies are stepped on the host, such as the number of workers; empty for compiled worlds."""
         return {}
 
+    def view(self) -> Any:
+        """What an algorithm is given of the world; compiled code can take it as an argument."""
+        return self
+
     def with_environment(self, **stepping: Any) -> "World":
         """The world ready to be played, where a file holds only its description."""
         return self
@@ -128,7 +137,7 @@ class World(abc.ABC):
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         """What the `step` of the world's environment takes for a policy's action."""
-        return int(action) if isinstance(self.actions, Discrete) else action
+        return int(action) if action.ndim == 0 else action
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         """How copies are stepped on the host by so many agents for so many episodes at a time, and what has failed."""

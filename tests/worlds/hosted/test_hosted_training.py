@@ -8,11 +8,12 @@ from tests.worlds.hosted.simulators import Corridor, Planes
 
 import farflung
 from farflung import PGPSE, TabularSoftmax, Trajectories
+from farflung import train as train_teams
 from farflung.entropy.counts import ragged_plug_in
-from farflung.training.hosted import train_hosted
-from farflung.training.hosted_tables import Tables
-from farflung.training.metrics import measure, measure_ragged
+from farflung.training.metrics import measure, measure_batch
 from farflung.worlds.hosted.tables import HostedTable, hosted
+from farflung.worlds.hosted.world import View
+from farflung.worlds.projection import Discrete
 
 SETTINGS = {"optimizer": "adam", "init_scale": 0.01, "entropy_bonus": 0.5, "bonus_decay": 0.95, "steps_per_batch": 2}
 
@@ -43,7 +44,7 @@ def test_the_gradient_is_unbiased_where_episodes_end_early(credit):
 
     def gradient(paths):
         batch = Trajectories(jnp.asarray(PATHS)[paths][:, :, None], jnp.asarray(TAKEN)[paths][:, :, None])
-        return algorithm.gradient(Tables(3, 2, 2), team, batch).logits
+        return algorithm.gradient(View(2, Discrete(2), 3), team, batch).logits
 
     chance = np.prod(np.asarray(chances(logits))[[0, 1], batches], axis=(1, 2))
     found = np.tensordot(chance, np.asarray(jax.jit(jax.vmap(gradient))(jnp.asarray(batches))), 1)
@@ -70,14 +71,14 @@ def test_whole_episodes_are_measured_as_ever():
     team = farflung.softmax_team(jax.random.key(0), world, 3)
     batch = farflung.play(jax.random.key(1), team, world, 5, 2)
     padded = TabularSoftmax(jnp.pad(team.logits, ((0, 0), (0, 1), (0, 0))))
-    ragged, plain = measure_ragged(padded, batch, 43), measure(team, batch, 43)
+    ragged, plain = measure_batch(View(batch.actions.shape[-1], Discrete(4), 43), padded, batch), measure(team, batch, 43)
     for name, value in ragged.columns.items():
         np.testing.assert_allclose(value, plain.columns[name], rtol=1e-5)
 
 
 def train(world, seeds=(0, 1), num_updates=12, **changes):
     algorithm = PGPSE(2, 1, 6, credit="causal", learning_rate=0.15, **(SETTINGS | changes))
-    return list(train_hosted(algorithm, world, seeds, num_updates, log_every=4))
+    return list(train_teams(algorithm, world, seeds, num_updates, log_every=4))
 
 
 def test_a_seed_depends_on_neither_company_nor_copies_nor_workers():
@@ -99,7 +100,7 @@ def test_a_team_learns_to_spread_out():
 
 def test_tables_grow_with_the_states_that_are_met(monkeypatch):
     plenty = train(hosted(Planes, horizon=8, observe="cell"), num_updates=3)[-1]
-    monkeypatch.setattr("farflung.training.hosted_tables._FIRST_CAPACITY", 4)
+    monkeypatch.setattr("farflung.worlds.hosted.tables._FIRST_CAPACITY", 4)
     world = hosted(Planes, horizon=8, observe="cell")
     scarce = train(world, num_updates=3)[-1]
     assert world.num_states > 4
@@ -134,7 +135,7 @@ def test_environments_of_others_are_explored(name, options):
     if name.startswith("minigrid"):
         pytest.importorskip("minigrid")
     world = hosted(name, horizon=15, copies=4, **options)
-    (*_, last) = train_hosted(PGPSE(2, 1, 2), world, (0,), 2)
+    (*_, last) = train_teams(PGPSE(2, 1, 2), world, (0,), 2)
     assert last.update == 2
     assert last.host_statistics.visits.shape == (1, 2, world.num_states)
     np.testing.assert_allclose(last.host_statistics.visits.sum(axis=-1), 1)

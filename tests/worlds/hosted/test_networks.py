@@ -8,7 +8,7 @@ from tests.worlds.hosted.simulators import Drift, Leaky
 
 from farflung.policies import Networks, neural_team
 from farflung.policies.neural import executed
-from farflung.training.hosted_vectors import NetworkPlayer
+from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.tables import hosted
 from farflung.worlds.projection import Box
 

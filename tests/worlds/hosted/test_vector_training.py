@@ -4,9 +4,8 @@ import pytest
 from tests.worlds.hosted.simulators import Fenced, Leaky, Lost
 
 import farflung
-from farflung import PGPSE
+from farflung import PGPSE, train
 from farflung.policies import Networks
-from farflung.training.hosted import train_hosted
 from farflung.worlds.hosted.tables import hosted
 from farflung.worlds.hosted.vectors import HostedVectors
 
@@ -53,7 +52,7 @@ def test_robots_are_explored_with_mujocos_own_engine(name):
     world = hosted(name, horizon=10, copies=4, project=(0, 1), neighbours=0, exclude_current_positions_from_observation=False)
     assert world.projection.names == ("qpos 0", "qpos 1")
     algorithm = PGPSE(2, 1, 2, optimizer="adam", learning_rate=0.01, networks=Networks((8,)))
-    *_, last = train_hosted(algorithm, world, (0,), 2)
+    *_, last = train(algorithm, world, (0,), 2)
     assert last.update == 2
     assert all(np.isfinite(leaf).all() for leaf in leaves(last.team))
     assert last.host_statistics.features.shape[2] == 2

@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from farflung.algorithms import PGPSE
+from farflung.algorithms.pgpse import PGPSE
 from farflung.bounds.ceilings import Ceiling, ceiling
 from farflung.config import CREDITS, PRESETS, Ablate, Explore
 from farflung.policies import softmax_team

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from farflung.algorithms import PGPSE
+from farflung.algorithms.pgpse import PGPSE
 from farflung.policies import TabularSoftmax
 from farflung.policies.rollout import play
 from farflung.worlds.tabular import TabularMDP

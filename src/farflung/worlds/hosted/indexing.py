@@ -7,8 +7,9 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Int
 
+from farflung.worlds.projection import LARGEST_BOUND
+
 _MOST_LISTED = 100_000
-LARGEST_BOUND = 1e30
 
 Features = Int[np.ndarray, "copy feature"]
 

@@ -14,16 +14,16 @@ from jaxtyping import Float, Int
 
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
-from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FromId, Make, Observe, Observed
 from farflung.worlds.hosted.indexing import Known, Met, StateIndex, actions_of, num_reals, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, read_stepped
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_stepped
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
 _MOST_CELLS = 1_000_000
+_FIRST_CAPACITY, _GROWTH = 1024, 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,9 +60,12 @@ class HostedTable(HostedWorld):
     def knows_all_states(self) -> bool:  # type: ignore[override]
         return self.index.is_complete
 
-    @property
-    def entropy(self) -> Entropy:
-        return ragged_plug_in(self.num_states)
+    def view(self) -> View:
+        """With room for all states, or for those that were met and more: how much depends on their number alone."""
+        capacity = _FIRST_CAPACITY
+        while capacity < self.num_states:
+            capacity *= _GROWTH
+        return View(self.horizon, self.actions, self.num_states if self.knows_all_states else capacity)
 
     @property
     def positions(self) -> Int[np.ndarray, "state 2"] | None:  # type: ignore[override]

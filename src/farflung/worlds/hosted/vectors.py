@@ -4,52 +4,22 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.entropy.counts import Entropy
 from farflung.worlds.hosted.copies import FromId, Observed
-from farflung.worlds.hosted.indexing import LARGEST_BOUND, actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, read_stepped
-from farflung.worlds.projection import (
-    Box,
-    Discrete,
-    Projection,
-    read_actions,
-    read_numbers,
-    read_projection,
-    whole_bins,
-    whole_neighbours,
-)
+from farflung.worlds.hosted.indexing import actions_of, parts_of
+from farflung.worlds.hosted.world import HostedWorld, View, read_stepped
+from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
 
 _RANDOM_STEPS = 300
-_MOST_PROJECTED = 3
-_FEW_PROJECTED = 2
-_BINS, _CELLS = 20, 100_000
-_NEIGHBOURS = 4
-
-
-class View(eqx.Module):
-    """What is learnt from in a world of vectors: all that compiled code has to know of it."""
-
-    actions: Discrete | Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-
-    @property
-    def entropy(self) -> Entropy:
-        return self.projection.entropy(is_ragged=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,13 +37,9 @@ class HostedVectors(HostedWorld):
     action_space: Any = None
     """None for a world read from disk, as the other."""
 
-    @property
     def view(self) -> View:
-        return View(self.actions, self.observation_center, self.observation_scale, self.horizon, self.projection)
-
-    @property
-    def entropy(self) -> Entropy:
-        return self.view.entropy
+        projection, center, scale = self.projection, self.observation_center, self.observation_scale
+        return View(self.horizon, self.actions, self.num_states, projection, center, scale)
 
     @property
     def num_states(self) -> int:
@@ -165,52 +131,19 @@ def vector_world(
     space = environment.observation_space
     first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
     names = _names(environment)
-    is_bounded = np.maximum(abs(first), abs(last)) < LARGEST_BOUND
-    first, last = np.where(is_bounded, first, 0.0), np.where(is_bounded, last, 0.0)
-    center, spread = (first + last) / 2, (last - first) / 2
-    if not is_bounded.all():
-        wandered = _wander(environment, horizon)
-        center = np.where(is_bounded, center, wandered.mean(axis=0))
-        spread = np.where(is_bounded, spread, wandered.std(axis=0))
-        reach = np.maximum(np.ptp(wandered, axis=0), 1e-6)
-        first = np.where(is_bounded, first, wandered.min(axis=0) - reach)
-        last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
-    features = _features(project, len(names))
-    num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
-    begin = _rounded(first[list(features)]) if low is None else _each("low", low, len(features))
-    end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
-    for name, below, above in zip(features, begin, end, strict=True):
-        if not -math.inf < below < above < math.inf:
-            raise ValueError(f"the grid needs low below high, and for {names[name]} it is {below:g} to {above:g}")
+    about_vectors = describe_vectors(
+        names, first, last, lambda: _wander(environment, horizon), project, neighbours, bins, low, high
+    )
     return HostedVectors(
         horizon=horizon,
-        projection=Projection(
-            features=features,
-            names=tuple(names[feature] for feature in features),
-            low=begin,
-            high=end,
-            bins=whole_bins((num_bins,) if bins is None else bins, len(features)),
-            scale=_rounded(np.subtract(end, begin)),
-            neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
-        ),
+        projection=about_vectors.projection,
         actions=_actions(environment.action_space),
-        observation_center=_rounded(center),
-        observation_scale=_rounded(np.where(spread > 0, spread, 1.0)),
+        observation_center=about_vectors.center,
+        observation_scale=about_vectors.scale,
         observation_space=space,
         action_space=environment.action_space,
         **about,
     )
-
-
-def _features(project: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    if project is None:
-        return tuple(range(size if size <= _MOST_PROJECTED else _FEW_PROJECTED))
-    for number in project:
-        if not (isinstance(number, int) and 0 <= number < size):
-            raise ValueError(f"project has numbers from 0 to {size - 1}, as an observation has {size}: not {number}")
-    if not project or len(set(project)) < len(project):
-        raise ValueError(f"project has one or more different numbers, not {list(project)}")
-    return tuple(project)
 
 
 def _actions(space: spaces.Space[Any]) -> Discrete | Box:
@@ -222,16 +155,6 @@ def _actions(space: spaces.Space[Any]) -> Discrete | Box:
     if not (low < high).all():
         raise ValueError(f"its actions are {space}: each number needs a range, low below high")
     return Box(tuple(map(float, low)), tuple(map(float, high)))
-
-
-def _each(name: str, values: Sequence[float | int], number: int) -> tuple[float, ...]:
-    if len(values) not in (1, number):
-        raise ValueError(f"{name} needs one number, or one for each of the {number} that are projected on: not {len(values)}")
-    return tuple(float(value) for value in (list(values) * number if len(values) == 1 else values))
-
-
-def _rounded(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(f"{value:.4g}") for value in values)
 
 
 def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observation"]:

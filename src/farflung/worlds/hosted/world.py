@@ -1,19 +1,50 @@
 """What worlds stepped on the host have in common."""
 
-import sys
+import abc
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
 from typing import Any
 
+import equinox as eqx
+
 from farflung.config.checks import check_text, whole_number
+from farflung.config.imports import check_installed
+from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import Make, Observe
 from farflung.worlds.hosted.pool import Pool
+from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.world import World
 
 COPIES = 64
 STEPPING = ("copies", "workers", "timeout")
 _SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
+
+
+class View(eqx.Module):
+    """What compiled code knows of a host-stepped world."""
+
+    horizon: int = eqx.field(static=True)
+    actions: Discrete | Box
+    num_states: int = eqx.field(static=True)
+    """Where states are numbered as they are met: as many as there is room for."""
+    projection: Projection | None = None
+    observation_center: tuple[float, ...] = eqx.field(static=True, default=())
+    observation_scale: tuple[float, ...] = eqx.field(static=True, default=())
+
+    may_end_early = True
+
+    @property
+    def num_table_rows(self) -> int:
+        """One more than there are states: the last row stands for the time after an episode's end."""
+        return self.num_states + 1
+
+    @property
+    def num_actions(self) -> int:
+        return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
+
+    @property
+    def entropy(self) -> Entropy:
+        return ragged_plug_in(self.num_states) if self.projection is None else self.projection.entropy(is_ragged=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +71,14 @@ class HostedWorld(World):
         return True
 
     @property
+    def entropy(self) -> Entropy:
+        return self.view().entropy
+
+    @abc.abstractmethod
+    def view(self) -> View:
+        """What compiled code knows of the world at this moment."""
+
+    @property
     def identity(self) -> Hashable:
         return self.name, self.horizon, repr(self.settings), self.projection
 
@@ -51,13 +90,8 @@ class HostedWorld(World):
         """Raises ValueError if it was read from disk and nobody there can make it, or only by running what lies around."""
         if not self.settings:
             raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
-        module = self.settings["environment"].rpartition(":")[0].partition(".")[0]
-        installed = [place for place in sys.path if place]
-        if module and module not in sys.modules and PathFinder.find_spec(module, installed) is None:
-            raise ValueError(
-                f"{self.name} needs the module {module}, which is not installed: import it first, or, if it lies in this "
-                "directory and you trust it, set PYTHONPATH=."
-            )
+        if ":" in self.settings["environment"]:
+            check_installed(self.settings["environment"], self.name)
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.workers, num_episodes)

@@ -1,0 +1,47 @@
+"""Objects of a user's own, by the name under which Python can import them."""
+
+import importlib
+import sys
+from importlib.machinery import PathFinder
+from typing import Any
+
+_CUSTOM = "custom"
+
+
+def name_of(thing: Any) -> str:
+    """MODULE:NAME of what can be imported again; custom:NAME of what cannot, such as a lambda or an instance."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if module not in (None, "__main__") and name is not None:
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is thing:
+            return f"{module}:{name}"
+    return f"{_CUSTOM}:{name or type(thing).__name__}"
+
+
+def import_object(name: str, what: str) -> Any:
+    """The object MODULE:NAME that a user has named."""
+    module, _, attribute = name.partition(":")
+    if module == _CUSTOM:
+        raise ValueError(f"the {what} {attribute} cannot be imported: give it again, as {what}=...")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"the module of the {what} {name!r} cannot be imported: {error}") from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"the module {module} has no {attribute}, which is to be the {what}")
+        found = getattr(found, part)
+    return found
+
+
+def check_installed(name: str, what: str) -> None:
+    """Raises ValueError if a module that a file names is not installed: one in the current folder could be anything."""
+    module = name.partition(":")[0].partition(".")[0]
+    installed = [place for place in sys.path if place]
+    if module not in (*sys.modules, _CUSTOM) and PathFinder.find_spec(module, installed) is None:
+        raise ValueError(
+            f"{what} needs the module {module}, which is not installed: import it first, or, if it lies in this "
+            "directory and you trust it, set PYTHONPATH=."
+        )

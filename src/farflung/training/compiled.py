@@ -1,0 +1,208 @@
+"""Updates of compiled worlds: one program for many updates, with the seeds spread over all devices."""
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, UInt
+
+from farflung.algorithms import Algorithm
+from farflung.numerics.compilation import ONCE, ReproducibleIfWorld
+from farflung.policies.rollout import Trajectories, play
+from farflung.training.metrics import Metrics, measure_batch
+from farflung.training.progress import (
+    RECORDS_PER_CHUNK,
+    Arrays,
+    Faults,
+    PerSeed,
+    TrainingState,
+    are_finite,
+    for_each_seed,
+    no_faults,
+    restored,
+)
+from farflung.worlds.world import CompiledWorld
+
+_tracing = threading.Lock()
+
+
+class CompiledRunner:
+    """Plays and learns in compiled code, all seeds side by side."""
+
+    runs_ahead = True
+
+    def __init__(
+        self,
+        algorithm: Algorithm | Sequence[Algorithm],
+        world: CompiledWorld | Sequence[CompiledWorld],
+        seeds: Sequence[int],
+        training_state: TrainingState | None,
+    ) -> None:
+        devices = jax.local_devices()[: len(seeds)]
+        self._mesh = Mesh(np.array(devices), ("seed",), axis_types=(AxisType.Auto,))
+        rows = np.pad(np.arange(len(seeds)), (0, -len(seeds) % len(devices)), mode="edge")
+
+        def spread(values: np.ndarray) -> Array:
+            return jax.device_put(np.asarray(values)[rows], NamedSharding(self._mesh, PartitionSpec("seed")))
+
+        self._has_worlds = isinstance(world, Sequence)
+        if isinstance(world, Sequence):
+            self._world = jax.tree.map(spread, _stacked(world, len(seeds)))
+        else:
+            self._world = jax.device_put(world, NamedSharding(self._mesh, PartitionSpec()))
+        self._algorithm = jax.tree.map(spread, for_each_seed(algorithm, len(seeds)))
+        keys = spread(np.asarray(seeds, np.uint32))
+        self.arrays: Arrays = _compiled(_begin, self._mesh, self._has_worlds, self._world, self._algorithm, keys)
+        if training_state is not None:
+            self.arrays = restored(self.arrays, training_state.leaves, spread)
+        self._is_compiled = False
+
+    def __enter__(self) -> "CompiledRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(
+        self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]
+    ) -> tuple[int, Arrays, int, Arrays, Metrics, Bool[Array, " seed"]]:
+        padded = np.pad(recorded, (0, RECORDS_PER_CHUNK - len(recorded)))
+        program = _advance[self._world]
+        run = program if self._is_compiled else partial(_compiled, program)
+        self._is_compiled = True
+        shared = (self._mesh, self._has_worlds, self._world, self._algorithm)
+        after, metrics, is_finite = run(*shared, arrays, first, last, padded, len(recorded))
+        return first, arrays, last, after, metrics, is_finite
+
+    def team(self, arrays: Arrays) -> Any:
+        return arrays.state.team
+
+    def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> None:
+        return None
+
+
+def _stacked(worlds: Sequence[CompiledWorld], num_seeds: int) -> CompiledWorld:
+    """One world with a leading axis for the seeds."""
+    if len(worlds) != num_seeds:
+        raise ValueError(f"expected one world for all seeds or one for each of the {num_seeds}, not {len(worlds)}")
+    shapes = [(jax.tree.structure(world), [leaf.shape for leaf in jax.tree.leaves(world)]) for world in worlds]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "worlds that train side by side must have one shape: as many states, actions, successors, starts and steps"
+        )
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *worlds)
+
+
+def _over_world_and_seeds(function: Any, world: CompiledWorld, has_worlds: bool) -> Any:
+    """The function of a world, and of what each seed has of its own, for all seeds."""
+    if world.table is not None:
+        return lambda *own: jax.vmap(function, (0 if has_worlds else None, *[0] * len(own)))(world, *own)
+    # One after the other: batched matrix products are not bit-identical across batch sizes.
+    return lambda *own: jax.lax.map(lambda each: function(world, *each), own)
+
+
+def _compiled(function: Any, *arguments: Any) -> Any:
+    """Calls a jitted function that may not be compiled yet.
+
+    Threads trace one after the other, since they share one interpreter, and compile side by side: so the first of many is
+    ready long before the last.
+    """
+    with _tracing:
+        lowered = function.lower(*arguments)
+    lowered.compile()
+    return function(*arguments)
+
+
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=ONCE)
+def _begin(mesh: Mesh, has_worlds: bool, world: CompiledWorld, algorithm: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
+    def begin(world: CompiledWorld, algorithms: PerSeed, seeds: Array) -> Arrays:
+        keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
+        init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
+        init = _over_world_and_seeds(lambda world, each, key: each.algorithm.init(key, world), world, has_worlds)
+        faults = None if world.projection is None else no_faults(len(keys))
+        return Arrays(train_keys, init(algorithms, init_keys), faults)
+
+    return _over_seeds(begin, mesh, (has_worlds, True, True))(world, algorithm, seeds)
+
+
+@partial(ReproducibleIfWorld, static_argnums=(0, 1))
+def _advance(
+    mesh: Mesh,
+    has_worlds: bool,
+    world: CompiledWorld,
+    algorithm: PerSeed,
+    arrays: Arrays,
+    first: Int[Array, ""],
+    last: Int[Array, ""],
+    recorded: Int[Array, " record"],
+    num_records: Int[Array, ""],
+) -> tuple[Arrays, Metrics, Bool[Array, " seed"]]:
+    """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
+
+    All updates are one piece of compiled code, whatever is recorded, so that recording changes nothing. The batch of a recorded
+    update is played once more for that, with the same key.
+    """
+
+    def advance(
+        world: CompiledWorld,
+        first: Array,
+        last: Array,
+        recorded: Array,
+        num_records: Array,
+        algorithm: PerSeed,
+        keys: Key[Array, " seed"],
+        state: Any,
+        faults: Faults | None,
+    ) -> tuple[Arrays, Metrics, Array]:
+        def update(index: Array, carry: tuple[Any, Faults | None]) -> tuple[Any, Faults | None]:
+            def update_one(
+                world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Faults | None
+            ) -> tuple[Any, Faults | None]:
+                batch = _play(world, each.algorithm, key, index, state.team)
+                faults = None if faults is None or batch.broken is None else faults.after(index + 1, batch.broken)
+                return each.algorithm.learn(world, state, batch), faults
+
+            return _over_world_and_seeds(update_one, world, has_worlds)(algorithm, keys, *carry)
+
+        def measured(index: Array, state: Any) -> Metrics:
+            def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> Metrics:
+                return measure_batch(world, state.team, _play(world, each.algorithm, key, index, state.team))
+
+            return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
+
+        def record(row: Array, carry: tuple[Array, Any, Metrics]) -> tuple[Array, Any, Metrics]:
+            done, learned, table = carry
+            index = jnp.where(row < num_records, recorded[row] - 1, last)
+            learned = jax.lax.fori_loop(done, index, update, learned)
+
+            def with_row(table: Metrics) -> Metrics:
+                return jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, learned[0]))
+
+            return index, learned, jax.lax.cond(row < num_records, with_row, lambda table: table, table)
+
+        columns = jax.eval_shape(measured, first, state)
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
+        # One round for each record, and one more that runs the remaining updates and measures nothing.
+        _, (state, faults), table = jax.lax.fori_loop(0, num_records + 1, record, (first, (state, faults), table))
+        return Arrays(keys, state, faults), table, are_finite(state)
+
+    mapped = _over_seeds(advance, mesh, (has_worlds, False, False, False, False, True, True, True, True))
+    return mapped(world, first, last, recorded, num_records, algorithm, *arrays)
+
+
+# Compiled as a part of what calls it, but traced only once for both callers.
+@jax.jit
+def _play(world: CompiledWorld, algorithm: Algorithm, key: PRNGKeyArray, index: Int[Array, ""], team: Any) -> Trajectories:
+    return play(jr.fold_in(key, index), team, world, algorithm.batch_size, algorithm.num_trajectories)
+
+
+def _over_seeds(function: Any, mesh: Mesh, has_seeds: Sequence[bool]) -> Any:
+    """Divides the seeds among the devices, where an argument has an axis for them; every device gets the other arguments."""
+    specs = tuple(PartitionSpec("seed") if each else PartitionSpec() for each in has_seeds)
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("seed"), check_vma=False)

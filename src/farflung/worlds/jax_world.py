@@ -1,0 +1,235 @@
+"""A JAX world of a user's own: three functions, and the rest has defaults."""
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from farflung.config.checks import whole_number
+from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.reading import parse_object
+from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
+from farflung.worlds.vectors import VectorWorld
+
+_RANDOM_STEPS, _RANDOM_COPIES = 300, 16
+_NEEDED = ("reset", "step", "observe")
+
+
+class JaxWorld(VectorWorld):
+    """A world that a user has written in JAX; make one with `from_jax`, which checks it."""
+
+    own: Any = eqx.field()
+    """The user's object; None for a world that was read from a file."""
+    label: str = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    projection: Projection = eqx.field()
+    actions: Discrete | Box = eqx.field()
+    observation_center: tuple[float, ...] = eqx.field(static=True)
+    observation_scale: tuple[float, ...] = eqx.field(static=True)
+    ends_early: bool = eqx.field(static=True)
+    recipe: str = eqx.field(static=True)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.label
+
+    @property
+    def may_end_early(self) -> bool:
+        return self.ends_early
+
+    def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
+        return _object(self.own).reset(key)
+
+    def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
+        return _object(self.own).step(key, state, action)
+
+    def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
+        return _vector(_object(self.own).observe(state))
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return jnp.asarray(_object(self.own).is_over(state), bool).reshape(()) if self.ends_early else jnp.zeros((), bool)
+
+    @property
+    def identity(self) -> Hashable:
+        return self.label, self.horizon, self.projection
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        description = {
+            "name": self.label,
+            "horizon": self.horizon,
+            "ends_early": self.ends_early,
+            "actions": dataclasses.asdict(self.actions),
+            "projection": dataclasses.asdict(self.projection),
+            "observation_center": self.observation_center,
+            "observation_scale": self.observation_scale,
+        }
+        return {"jax": np.array(json.dumps(description))}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, np.ndarray]) -> "JaxWorld":
+        """The world that `to_arrays` describes, without the user's object."""
+        found = parse_object(str(arrays["jax"]))
+        center = read_numbers("observation_center", found["observation_center"])
+        scale = read_numbers("observation_scale", found["observation_scale"], len(center))
+        if min(scale) <= 0 or not isinstance(found["name"], str) or not isinstance(found["ends_early"], bool):
+            raise ValueError("the description of the world is not as farflung writes it")
+        return JaxWorld(
+            own=None,
+            label=found["name"],
+            horizon=whole_number("horizon", found["horizon"]),
+            projection=read_projection(found["projection"], len(center)),
+            actions=read_actions(found["actions"]),
+            observation_center=center,
+            observation_scale=scale,
+            ends_early=found["ends_early"],
+            recipe="",
+        )
+
+    def with_environment(self, **stepping: Any) -> "JaxWorld":
+        if self.own is not None:
+            return self
+        check_installed(self.label, f"the world {self.label}")
+        return dataclasses.replace(self, own=_held(_instance(import_object(self.label, "world"))))
+
+
+def from_jax(
+    world: Any,
+    *,
+    horizon: int | None = None,
+    project: int | Sequence[int] | None = None,
+    neighbours: int | None = None,
+    bins: int | Sequence[int] | None = None,
+    low: float | Sequence[float] | None = None,
+    high: float | Sequence[float] | None = None,
+    name: str | None = None,
+) -> JaxWorld:
+    """A world that a user has written in JAX, as a world to explore.
+
+    The object has the pure functions `reset(key)`, `step(key, state, action)` and `observe(state)`, and optionally
+    `is_over(state)`; what `observe` returns is flattened to a vector. Its attribute `actions` is a `farflung.Box`, a
+    `farflung.Discrete` or a Gymnasium space; `horizon` is the number of actions in an episode.
+
+    Args:
+        horizon: actions in an episode; by default the object's `horizon`.
+        project: indices of the features whose entropy is maximised; by default all if there are at most three, else the first
+            two.
+        neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
+        bins: grid cells per feature, on which coverage is counted.
+        low: lower bounds of the grid; by default from random actions.
+        high: upper bounds of the grid; by default from random actions.
+        name: how the world is called; by default MODULE:NAME under which Python can import it.
+    """
+    own = _instance(world)
+    missing = [each for each in _NEEDED if not callable(getattr(own, each, None))]
+    if missing:
+        raise ValueError(
+            f"a JAX world has reset(key), step(key, state, action) and observe(state): {', '.join(missing)} is missing"
+        )
+    horizon = whole_number("horizon", getattr(own, "horizon", None) if horizon is None else horizon)
+    actions = _actions(getattr(own, "actions", None))
+    held, label = _held(own), name or name_of(world)
+    try:
+        seen = np.asarray(jax.jit(_wander, static_argnums=(1, 2))(held, actions, min(horizon, _RANDOM_STEPS)), float)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{label} failed with random actions ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
+        ) from error
+    finite = seen[np.isfinite(seen).all(axis=-1)]
+    if not len(finite):
+        raise ValueError(f"{label} gives no finite observation with random actions")
+    names = tuple(getattr(own, "names", ())) or tuple(f"observation {number}" for number in range(seen.shape[-1]))
+    if len(names) != seen.shape[-1]:
+        raise ValueError(f"{label} has {len(names)} names for {seen.shape[-1]} numbers of an observation")
+    unknown = np.full(len(names), np.inf)
+    about = describe_vectors(names, -unknown, unknown, lambda: finite, project, neighbours, bins, low, high)
+    return JaxWorld(
+        own=held,
+        label=label,
+        horizon=horizon,
+        projection=about.projection,
+        actions=actions,
+        observation_center=about.center,
+        observation_scale=about.scale,
+        ends_early=hasattr(own, "is_over"),
+        recipe="",
+    )
+
+
+def is_jax_world(thing: Any) -> bool:
+    """Whether an object, or what a class or function makes, looks like a JAX world."""
+    return all(callable(getattr(thing, name, None)) for name in _NEEDED)
+
+
+class _Constant(eqx.Module):
+    """An object that is no pytree: JAX takes it as a constant."""
+
+    value: Any = eqx.field(static=True)
+
+
+def _held(own: Any) -> Any:
+    is_leaf = len(jax.tree.leaves(own)) == 1 and jax.tree.leaves(own)[0] is own
+    return _Constant(own) if is_leaf else own
+
+
+def _object(held: Any) -> Any:
+    return held.value if isinstance(held, _Constant) else held
+
+
+def _instance(thing: Any) -> Any:
+    return thing() if inspect.isclass(thing) else thing
+
+
+def _vector(observation: Any) -> Float[Array, " observation"]:
+    return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(observation)])
+
+
+def _actions(actions: Any) -> Discrete | Box:
+    if isinstance(actions, Discrete | Box):
+        return actions
+    if isinstance(actions, spaces.Discrete) and actions.start == 0:
+        return Discrete(int(actions.n))
+    if isinstance(actions, spaces.Box) and len(actions.shape) == 1:
+        return Box(tuple(map(float, actions.low)), tuple(map(float, actions.high)))
+    if isinstance(actions, int):
+        return Discrete(whole_number("actions", actions))
+    raise ValueError(
+        f"a JAX world has actions: farflung.Box(low, high), farflung.Discrete(num) or a Gymnasium space, not {actions!r}"
+    )
+
+
+def _wander(held: Any, actions: Discrete | Box, num_steps: int) -> Float[Array, "copy time observation"]:
+    """Observations with random actions."""
+    own = _object(held)
+
+    def act(key: PRNGKeyArray) -> Array:
+        if isinstance(actions, Discrete):
+            return jr.randint(key, (), 0, actions.num)
+        low, high = np.maximum(actions.low, -1e3).astype(np.float32), np.minimum(actions.high, 1e3).astype(np.float32)
+        return jr.uniform(key, (actions.size,), minval=low, maxval=high)
+
+    def is_over(state: Any) -> Array:
+        return jnp.asarray(own.is_over(state), bool).reshape(()) if hasattr(own, "is_over") else jnp.zeros((), bool)
+
+    def step(carry: tuple[Any, Array], key: PRNGKeyArray) -> tuple[Any, Array]:
+        state, has_ended = carry
+        action_key, step_key = jr.split(key)
+        state = own.step(step_key, state, act(action_key))
+        seen = jnp.where(has_ended, jnp.nan, _vector(own.observe(state)))
+        return (state, has_ended | is_over(state)), seen
+
+    def episode(key: PRNGKeyArray) -> Array:
+        reset_key, steps_key = jr.split(key)
+        first = own.reset(reset_key)
+        _, seen = jax.lax.scan(step, (first, is_over(first)), jr.split(steps_key, num_steps))
+        return jnp.concatenate([_vector(own.observe(first))[None], seen])
+
+    return jax.vmap(episode)(jr.split(jr.key(0), _RANDOM_COPIES))
