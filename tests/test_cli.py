@@ -88,7 +88,7 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "maze-det", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["explore", "CartPole-v1", "--project", "4"], "project has numbers from 0 to 3"),
         (["explore", "CartPole-v1", "--env-options", "gravity"], "--env-options takes pairs KEY=VALUE, not 'gravity'"),
-        (["explore", "CartPole-v1", "--env-options", "bins=3"], "bins is not an option of the environment: use --bins"),
+        (["explore", "CartPole-v1", "--env-options", "bins=3"], "bins is no option of the environment itself"),
         (["explore", "CartPole-v1", "--make", "gravity=1"], "unknown option --make"),
         (["explore", "CartPole-v1", "--policy", "stationary"], "the states of CartPole-v1 are vectors"),
         (["explore", "CartPole-v1", "--horizon", "1", "--agents", "2"], "visits 4 states, and neighbours must be fewer"),

@@ -18,7 +18,7 @@ from farflung.cli.frank_wolfe import frank_wolfe
 from farflung.cli.offline import offline
 from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
-from farflung.runs.interrupts import Stopped, ending, leave
+from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
 COMMANDS: dict[str, Command] = {
     "explore": explore,
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:  # the process has no other task
         code = main(sys.argv[1:])
-        leave(code)
+        keep_exit_code(code)
         return code
     try:
-        with ending(_last_words):
+        with interruptible(_last_words):
             try:
                 return _run(list(arguments))
             finally:

@@ -87,14 +87,11 @@ def _settings(config: Explore, options: WorldOptions) -> dict[str, Any]:
 
 def _parsed(pairs: Sequence[str]) -> dict[str, Any]:
     """The values of KEY=VALUE pairs: JSON or, failing that, text."""
-    own = {"horizon", *(field.name for field in dataclasses.fields(WorldOptions))}
     values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name.isidentifier() and equals):
             raise ValueError(f"--env-options takes pairs KEY=VALUE, not {pair!r}")
-        if name in own:
-            raise ValueError(f"{name} is not an option of the environment: use --{name}")
         try:
             values[name] = json.loads(value)
         except ValueError:
