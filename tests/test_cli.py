@@ -301,18 +301,19 @@ def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch, capsys):
     assert not load_run(tmp_path / "run").summary["is_interrupted"]
 
 
-def test_the_world_of_a_run_can_be_named_again(monkeypatch):
-    asked = []
+def test_naming_the_world_of_a_run_again_imports_its_module(tmp_path, monkeypatch):
+    (tmp_path / "module_of_a_world.py").write_text("world = object()\n")
+    found = []
 
-    def stop(path, *, world=None, **_):
-        asked.append((str(path), world.name))
+    def stop(path, **_):
+        found.append((str(path), sys.modules.pop("module_of_a_world").world is not None))
         raise ValueError("so far, so good")
 
     monkeypatch.setattr("farflung.studies.explore.resume", stop)
     monkeypatch.setattr("farflung.runs.run.load_run", stop)
     for command in ("resume", "collect", "film"):
-        assert main([command, "run", "--world", "point-gap"]) == 2
-    assert asked == [("run", "point-gap")] * 3
+        assert main([command, "run", "--world", "module_of_a_world:world"]) == 2
+    assert found == [("run", True)] * 3
 
 
 def test_options_of_the_world_are_passed_on(monkeypatch):

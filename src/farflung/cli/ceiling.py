@@ -93,7 +93,7 @@ def _save(
 
 def _print(summary: dict[str, Any], out: Path | None, console: "Console") -> None:
     walks = summary["agents"] * summary["trajectories"]
-    title = f"{summary['world']}: upper bounds for all policies, horizon {summary['horizon']}, {summary['states']} states"
+    title = f"{summary['world']}: what no policies exceed, horizon {summary['horizon']}, {summary['states']} states"
     rows = table(title, "", "nats", "/ log(states)", "", "time", left=(0, 3))
     infinite = summary["infinite_trials"]
     kind = "exact, by integer program" if summary["exact"] else f"upper bound, by {summary['method']}"

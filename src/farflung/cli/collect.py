@@ -50,9 +50,9 @@ def collect(
     from farflung.runs.contents import fingerprint
     from farflung.runs.interrupts import Stopped
     from farflung.runs.run import load_run, typical_seed
-    from farflung.worlds.named import make_world
 
-    trained = load_run(config.run, world=None if config.world is None else make_world(config.world))
+    terminal.import_world(config.world)
+    trained = load_run(config.run)
     seed = typical_seed(trained) if config.seed is None else config.seed
     trained.team(seed)  # raises ValueError if there is none
     began = time.perf_counter()

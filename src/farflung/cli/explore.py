@@ -65,11 +65,10 @@ def resume(config: Resume, printing: Printing, checkpoints: Checkpoints, logging
     """Continue an interrupted training with its original settings."""
     terminal.use_all_cores()
     from farflung.studies.explore import resume as resume_run  # imports JAX
-    from farflung.worlds.named import make_world
 
-    world = None if config.world is None else make_world(config.world)
+    terminal.import_world(config.world)
     out = Path(config.run)
-    return _train(partial(resume_run, out, world=world), out, config.run, printing, checkpoints, logging)
+    return _train(partial(resume_run, out), out, config.run, printing, checkpoints, logging)
 
 
 def _settings(config: Explore, options: WorldOptions) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from farflung.cli import terminal
 from farflung.cli.terminal import out_option, progress_bar, switch
 from farflung.config import Film
 from farflung.config.checks import printable
@@ -20,9 +21,9 @@ def film(
     from farflung.figures.filming import film as make_film  # imports JAX
     from farflung.runs.interrupts import Stopped
     from farflung.runs.run import load_run
-    from farflung.worlds.named import make_world
 
-    trained = load_run(config.run, world=None if config.world is None else make_world(config.world))
+    terminal.import_world(config.world)
+    trained = load_run(config.run)
     path = Path(config.run) / "film.gif" if out is None else out
     with progress_bar(quiet) as show:
         try:

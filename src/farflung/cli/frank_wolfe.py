@@ -90,7 +90,7 @@ def _print(convergence: "Convergence", summary: dict[str, Any], out: Path, conso
     if summary["theorem_iterations"] is not None:
         console.print(f"for a gap of {config.tolerance:g} the theorem asks for {summary['theorem_iterations']:,} iterations")
     if convergence.comparison:
-        title = f"Final gap with a constant step of {config.compare_step:g}, in nats"
+        title = f"What the gap settles at with a constant step of {config.compare_step:g}, in nats"
         rows = table(title, "agents (N)", *(WAYS[way] for way in convergence.comparison), left=())
         for agents, *floors in zip(config.compare, *(each.floors for each in convergence.comparison.values()), strict=True):
             rows.add_row(str(agents), *(f"{floor:.1e}" for floor in floors))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from farflung.config.checks import check_name, printable
+from farflung.config.checks import check_name, check_world, printable
 from farflung.config.options import LOGGERS, one_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,15 @@ def use_all_cores() -> None:
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", num_cores())
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
+
+
+def import_world(name: str | None) -> None:
+    """Imports the module of a user's own world; a run by itself never imports a module from the current folder.
+
+    The run has the other settings of the world, such as its horizon and its grid.
+    """
+    if name is not None:
+        check_world(name)
 
 
 def rate(steps_per_second: float) -> str:
