@@ -50,4 +50,4 @@ def made_continuous_run(world="point-gap", num_steps=20, **settings):
         "ceiling": {"bound": 5.9, "normalized_bound": 0.99, "exact": False, "method": "counting"},
         "random": dict.fromkeys(Metrics._fields, 0.4),
     }
-    return dataclasses.replace(run, team=team, summary=summary, paths=Paths(config.seeds[0], features.astype(np.float32)))
+    return dataclasses.replace(run, policies=team, summary=summary, paths=Paths(config.seeds[0], features.astype(np.float32)))

@@ -68,7 +68,7 @@ def test_only_runs_reports_and_the_command_line_write_or_print():
         methods = {
             node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
-        writers = ("runs", "data", "cli", "loggers.local", "figures.filming", "figures.notebook", "studies.reproduce.report")
+        writers = ("runs", "data", "cli", "loggers.local", "figures.filming", "figures.notebook", "figures.pages")
         if not name.startswith(writers):
             assert not calls & {"print", "open"}, name
             assert not methods & {"write_text", "write_bytes", "mkdir", "unlink", "rename", "savefig", "save"}, name

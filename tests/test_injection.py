@@ -1,4 +1,4 @@
-"""Names that come from files are shown as they are: on pages, in notebooks, figures and terminals."""
+"""Names from files are shown literally: on pages, in notebooks, figures and terminals."""
 
 import dataclasses
 import io
@@ -6,16 +6,17 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
-from rich.table import Table
+import rich.table
 from tests.fuzzing.broken import FIXTURES, VERSIONS
 from tests.studies.pages import Page
 
 from farflung import load_run
 from farflung.cli import main, terminal
 from farflung.figures import explored, notebook
-from farflung.figures.pages import Picture, Section, Value, definition_table, document, figure_section, value_table
+from farflung.figures.pages import Picture, Table, Value, render
 
 RUNS = FIXTURES / VERSIONS[-1] / "runs"
 HOSTILE = (
@@ -39,20 +40,29 @@ def assert_harmless(html, num_images=0):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_runs_nothing_that_it_is_given(text):
-    sections = [
-        Section("settings", text, definition_table({text: text}) + value_table([text], [(text, [Value(text)])], text)),
-        figure_section(Picture("figure", text, text, text.encode())),
-    ]
-    html = document(text, text, "introduction", sections, text)
+    facts, pictures = {text: text}, [Picture(text, text, text, text.encode())]
+    table = Table([text], [(text, [text, Value(text, text), Value(text, text, (text, text))])], text, [text], [text])
+    config = SimpleNamespace(quick=True, updates=1, paper_updates=1, seeds=text, batches=text)
+    shared = {"config": config, "version": text, "seconds": 1.0, "pictures": pictures, "settings": facts}
+    numbers = {"num_runs": 1, "environment_steps": 1, "training_seconds": 1.0, "compile_seconds": 1.0}
+    claims = [{"statement": text, "where": text, "unit": text, "tables": [table]}]
+    reproduced = {"agreement": None, "verdicts": table, "chance": {text: 0.5}, "claims": claims, "ceilings": table}
+    html = render("reproduce.html.j2", **shared, **numbers, **reproduced)
     assert_harmless(html, num_images=1)
+    tables = dict.fromkeys(("summary", "percentages", "parts", "variances", "together"), table) | {"steps": [table]}
+    texts = {"learning_rates": text, "stages": text, "verdicts": [text]}
+    html = render("ablate.html.j2", **shared, times_fewer=[], num_ordered=1, num_variances=1, **tables, **texts)
+    assert_harmless(html, num_images=1)
+    image = {"title": text, "width": text, "png": text.encode()}
+    assert_harmless(render("notebook.html.j2", facts=facts, image=image, table=table), num_images=1)
 
 
 @pytest.mark.parametrize("text", HOSTILE[1:2])
 def test_a_notebook_runs_nothing_that_a_run_is_called(text):
-    for kind, show in (("hosted", notebook.hosted_html), ("vectors", notebook.vectors_html)):
+    for kind in ("hosted", "vectors"):
         world = load_run(RUNS / kind).world
         named = {"projection": dataclasses.replace(world.projection, names=(text, text))} if kind == "vectors" else {}
-        assert_harmless(show(dataclasses.replace(world, name=text, **named)))
+        assert_harmless(notebook.world_html(dataclasses.replace(world, name=text, **named)))
     run = load_run(RUNS / "table")
     called = dataclasses.replace(run, config=dataclasses.replace(run.config, world=text))
     assert_harmless(notebook.run_html(called), num_images=1)
@@ -67,7 +77,7 @@ def test_a_name_is_no_formula_in_a_figure():
 
 def test_a_terminal_shows_names_as_they_are(capsys):
     name = "[red]x[/red] \x1b[31m:smile: \x07 [link=https://example.org]y"
-    table = Table(title=name)
+    table = rich.table.Table(title=name)
     table.add_column(name)
     table.add_row(name)
     console = terminal.console()

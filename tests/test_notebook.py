@@ -9,7 +9,7 @@ from tests.made_runs import made_continuous_run
 
 import farflung
 from farflung.figures.live import live
-from farflung.figures.notebook import continuous_html, hosted_html, is_notebook, run_html, team_html, vectors_html, world_html
+from farflung.figures.notebook import is_notebook, run_html, team_html, world_html
 
 
 class Text(HTMLParser):
@@ -18,7 +18,7 @@ class Text(HTMLParser):
         self.texts, self.images = [], 0
 
     def handle_data(self, data):
-        self.texts.append(data)
+        self.texts += [data.strip()] if data.strip() else []
 
     def handle_starttag(self, tag, attrs):
         self.images += tag == "img" and dict(attrs)["src"].startswith("data:image/png;base64,")
@@ -37,13 +37,19 @@ def run():
 
 
 def test_a_hosted_world_says_how_it_is_stepped():
-    shown = parsed(hosted_html(farflung.hosted("FrozenLake-v1", horizon=20, workers=3)))
-    assert {"FrozenLake-v1", "16", "4", "20 at most", "in 3 worker processes"} <= set(shown.texts)
+    shown = parsed(world_html(farflung.hosted("FrozenLake-v1", horizon=20, workers=3)))
+    assert {"FrozenLake-v1", "16", "4", "at most 20", "in 3 worker processes"} <= set(shown.texts)
 
 
 def test_a_world_of_vectors_says_what_is_projected_on():
-    shown = parsed(vectors_html(farflung.hosted("Pendulum-v1", project=(0, 2))))
-    assert {"3 numbers", "observation 0, observation 2", "400", "1 numbers", "200 at most"} <= set(shown.texts)
+    shown = parsed(world_html(farflung.hosted("Pendulum-v1", project=(0, 2))))
+    assert {
+        "vectors of 3 numbers",
+        "observation 0, observation 2",
+        "400 on a grid of 20 x 20",
+        "1 number",
+        "at most 200",
+    } <= set(shown.texts)
 
 
 def test_a_map_is_shown_with_its_size():
@@ -60,10 +66,13 @@ def test_a_world_that_is_no_map_is_a_table():
 
 
 def test_a_world_whose_states_are_vectors_is_shown_with_its_walls():
-    shown = parsed(continuous_html(farflung.make_vector_world("point-gap")))
+    shown = parsed(world_html(farflung.make_vector_world("point-gap")))
     assert shown.images == 1
-    assert {"vectors of 2 numbers", "x, y", "400 within reach, of a grid of 20 x 20", "2 numbers", "64"} <= set(shown.texts)
-    shown = parsed(continuous_html(farflung.make_vector_world("mountain-car-discrete", neighbours=0)))
+    assert {"vectors of 2 numbers", "x, y", "400 on a grid of 20 x 20, of which 400 can be reached", "2 numbers", "64"} <= set(
+        shown.texts
+    )
+    assert "k-NN distances, k = 4" in shown.texts
+    shown = parsed(world_html(farflung.make_vector_world("mountain-car-discrete", neighbours=0)))
     assert shown.images == 0
     assert {"3 choices", "position, velocity", "counts in the cells"} <= set(shown.texts)
 

@@ -22,7 +22,11 @@ THREE_STATES = (
     2,
 )
 # Compiled once for each algorithm: outside of jit every operation would be compiled by itself.
-init, sample, gradient, learn = map(eqx.filter_jit, (PGPSE.init, PGPSE.sample, PGPSE.gradient, PGPSE.learn))
+init, gradient, learn = map(eqx.filter_jit, (PGPSE.init, PGPSE.gradient, PGPSE.learn))
+
+
+def sample(algorithm, key, world, state):
+    return play(key, state.team, world, algorithm.batch_size, algorithm.num_trajectories)
 
 
 def all_trajectories(kernel, start, horizon):

@@ -1,4 +1,4 @@
-"""What every page that we write has to be."""
+"""Checks that every page must pass."""
 
 import contextlib
 import re
@@ -26,7 +26,7 @@ class Page(HTMLParser):
 
 
 def check_self_contained(path):
-    """It loads nothing from elsewhere, runs no script, and every section is in the contents."""
+    """The page loads nothing from elsewhere, runs no script, and lists every section in its contents."""
     text = path.read_text(encoding="utf-8")
     parsed = Page(text)
     assert [f"#{name}" for name in parsed.ids] == parsed.links
@@ -56,7 +56,7 @@ def browser():
 
 
 def check_in_browser(path):
-    """It opens without errors on a wide light and a narrow dark screen, shows every image, and its contents lead everywhere."""
+    """The page opens without errors on a wide light and a narrow dark screen, shows every image, and its links work."""
     problems = []
     with browser() as opened:
         for width, scheme in ((1280, "light"), (390, "dark")):

@@ -20,8 +20,7 @@ from farflung.studies.ablate.experiment import (
     name_of,
     steps_to,
 )
-from farflung.studies.ablate.page import is_ordered
-from farflung.studies.ablate.report import write_ablation
+from farflung.studies.ablate.report import is_ordered, write_ablation
 
 CONFIG = Ablate(
     worlds=("room-det",),

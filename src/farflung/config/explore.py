@@ -206,7 +206,7 @@ class Explore:
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; the algorithm and the entropy only if they are not the default ones."""
         defaults = {"algorithm": ALGORITHM, "entropy": ENTROPY}
-        return {name: value for name, value in asdict(self).items() if defaults.get(name) != value}
+        return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
     def name(self) -> str:

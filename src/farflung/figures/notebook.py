@@ -1,14 +1,12 @@
-"""What a notebook shows: the curve while a team learns, and worlds, teams and runs as pictures and tables.
+"""Notebook output: the curve of a training run, and worlds, teams and runs as pictures and tables.
 
-Everything heavy is imported when there is something to show: `import farflung` brings this module with it under IPython.
+Under IPython, `import farflung` imports this module, so heavy imports wait until there is something to show.
 """
 
-import base64
 import io
 import sys
 import time
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,14 +16,11 @@ if TYPE_CHECKING:
 
     from farflung.bounds.ceilings import Ceiling
     from farflung.config import Explore
+    from farflung.figures.pages import Table
     from farflung.loggers.logger import Finals, Record
     from farflung.policies import TabularSoftmax
     from farflung.runs.run import Run
-    from farflung.worlds.hosted.tables import HostedTable
-    from farflung.worlds.hosted.vectors import HostedVectors
-    from farflung.worlds.hosted.world import HostedWorld
-    from farflung.worlds.tabular import TabularMDP
-    from farflung.worlds.vectors import VectorWorld
+    from farflung.worlds.world import World
 
 _DPI = 144
 _PIXELS_PER_INCH = 96
@@ -33,14 +28,6 @@ _LEAST_SECONDS = 0.4
 _LARGEST_SHARE = 0.25
 _DECIDED = 0.9
 _MOST_ROWS = 12
-_STYLE = """<style>
-.farflung { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
-.farflung table { border-collapse: collapse; }
-.farflung th, .farflung td { padding: .2rem .6rem; border-bottom: 1px solid #8886; text-align: right; }
-.farflung tbody th { text-align: left; font-weight: normal; }
-.farflung caption { text-align: left; padding: .2rem .6rem; font-weight: bold; }
-.farflung img { background: #fff; border-radius: .4rem; max-width: 100%; height: auto; }
-</style>"""
 
 
 def is_notebook() -> bool:
@@ -49,22 +36,19 @@ def is_notebook() -> bool:
 
 
 def show_richly() -> None:
-    """Has IPython show worlds, teams and runs as HTML, if this runs in it."""
+    """Registers the HTML of worlds, teams and runs with IPython, if this runs in IPython."""
     if (shell := _shell()) is not None:
         formatter = shell.display_formatter.formatters["text/html"]
-        formatter.for_type_by_name("farflung.worlds.tabular", "TabularMDP", _if_possible(world_html))
-        formatter.for_type_by_name("farflung.worlds.vectors", "VectorWorld", _if_possible(continuous_html))
-        formatter.for_type_by_name("farflung.worlds.hosted.tables", "HostedTable", _if_possible(hosted_html))
-        formatter.for_type_by_name("farflung.worlds.hosted.vectors", "HostedVectors", _if_possible(vectors_html))
+        formatter.for_type_by_name("farflung.worlds.world", "World", _if_possible(world_html))
         formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", _if_possible(team_html))
         formatter.for_type_by_name("farflung.runs.run", "Run", _if_possible(run_html))
 
 
 class LiveCurve:
-    """A logger that draws the entropy in the notebook, a few times a second at most.
+    """A logger that draws the entropy in the notebook, at most a few times a second.
 
     Args:
-        ceiling: what no team exceeds, when it is known.
+        ceiling: the entropy that no team exceeds, drawn as soon as it is known.
     """
 
     def __init__(self, ceiling: "Future[Ceiling]") -> None:
@@ -106,112 +90,84 @@ class LiveCurve:
         self._handle.update(Image(_png(figure), format="png", width=_width(figure)))
 
 
-def world_html(world: "TabularMDP") -> str:
-    """A world's size and, if it is a map, the map."""
-    from farflung.figures.pages import definition_table
-
-    facts = {
-        "states": f"{world.num_states:,}",
-        "actions": f"{world.num_actions:,}",
-        "horizon": f"{world.horizon:,}",
-        "start states": f"{len(world.start_states):,}",
-        "dynamics": "deterministic" if world.num_successors == 1 else f"stochastic, up to {world.num_successors} successors",
-    }
-    return _block(definition_table(facts) + ("" if world.positions is None else _image(_map(world), "the map")))
+def world_html(world: "World") -> str:
+    """A world's sizes and, if it has walls or a transition table on a map, its map."""
+    image = None
+    if world.table is not None and world.positions is not None:
+        image = _image(_map(world), "the map")
+    elif world.walls:
+        image = _image(_plane(world), "the map")
+    return _html(facts=_facts(world), image=image)
 
 
-def continuous_html(world: "VectorWorld") -> str:
-    """What an agent sees and does in a world whose states are vectors, and the map if it has walls."""
-    from farflung.figures.pages import definition_table
+def _facts(world: "World") -> dict[str, str]:
     from farflung.worlds.projection import Discrete
 
     projection = world.projection
-    grid = " x ".join(map(str, projection.bins))
-    kind = "choice" if isinstance(world.actions, Discrete) else "number"
-    facts = {
-        "states": f"vectors of {world.observation_size:,} numbers",
-        "to be covered": ", ".join(projection.names),
-        "cells": f"{world.num_states:,} within reach, of a grid of {grid}",
-        "actions": f"{world.num_actions:,} {kind}{'s' * (world.num_actions > 1)}",
-        "horizon": f"{world.horizon:,}",
-        "entropy from": f"the distance to neighbour {projection.neighbours}"
-        if projection.neighbours
-        else "counts in the cells",
-    }
-    return _block(definition_table(facts) + (_image(_plane(world), "the map") if world.walls else ""))
-
-
-def hosted_html(world: "HostedTable") -> str:
-    """What is known of a world that is stepped on the host."""
-    from farflung.figures.pages import definition_table
-
-    states = f"{world.num_states:,}" if world.index.is_complete else f"{world.num_states:,} met so far"
-    return _block(definition_table({"states": states, "actions": f"{world.num_actions:,}"} | _stepping(world)))
-
-
-def vectors_html(world: "HostedVectors") -> str:
-    """What is known of a world of vectors that is stepped on the host."""
-    from farflung.figures.pages import definition_table
-
-    facts = {
-        "observations": f"{world.observation_size:,} numbers",
-        "projected on": ", ".join(world.projection.names),
-        "cells": f"{world.num_states:,}",
-        "actions": f"{world.num_actions:,} {'numbers' if hasattr(world.actions, 'low') else 'choices'}",
-    }
-    return _block(definition_table(facts | _stepping(world)))
-
-
-def _stepping(world: "HostedWorld") -> dict[str, str]:
-    return {
-        "environment": world.name,
-        "horizon": f"{world.horizon:,} at most",
-        "stepped": f"in {world.workers} worker processes" if world.workers else f"in this process, up to {world.copies} copies",
-    }
+    facts = {}
+    if projection is None:
+        facts["states"] = f"{world.num_states:,}{'' if world.knows_all_states else ' visited so far'}"
+        facts["actions"] = f"{world.num_actions:,}"
+    else:
+        grid = f"{projection.num_cells:,} on a grid of {' x '.join(map(str, projection.bins))}"
+        kind = "choice" if isinstance(world.actions, Discrete) else "number"
+        facts["observations"] = f"vectors of {_count(world.observation_size, 'number')}"
+        facts["features"] = ", ".join(projection.names)
+        facts["cells"] = grid if world.is_hosted else f"{grid}, of which {world.num_states:,} can be reached"
+        facts["entropy from"] = (
+            f"k-NN distances, k = {projection.neighbours}" if projection.neighbours else "counts in the cells"
+        )
+        facts["actions"] = _count(world.num_actions, kind)
+    facts["horizon"] = f"at most {world.horizon:,}" if world.may_end_early else f"{world.horizon:,}"
+    if (table := world.table) is not None:
+        stochastic = f"stochastic, up to {table.num_successors} successors"
+        facts["start states"] = f"{len(table.start_states):,}"
+        facts["dynamics"] = "deterministic" if table.num_successors == 1 else stochastic
+    if world.is_hosted:
+        workers, copies = world.stepping["workers"], world.stepping["copies"]
+        facts["environment"] = world.name
+        facts["stepped"] = f"in {workers} worker processes" if workers else f"in this process, up to {copies} copies"
+    return facts
 
 
 def team_html(team: "TabularSoftmax") -> str:
-    """How decided each policy of a team is, or with a leading axis of seeds each seed's team."""
+    """How deterministic each policy of a team is, or with a leading axis of seeds each seed's team."""
     import numpy as np
 
-    from farflung.figures.pages import Value, value_table
+    from farflung.figures.pages import Table
 
     likeliest = np.asarray(team.probabilities.max(axis=-1))
     axes = likeliest.shape[: likeliest.ndim - 1 - team.is_time_dependent] or (1,)
     by_row = likeliest.reshape(axes[0], -1)
     names = ("seed", "agent")[-len(axes) :]
-    who = " with ".join(f"{count} {name}{'s' if count > 1 else ''}" for count, name in zip(axes, names, strict=True))
+    members = " with ".join(_count(count, name) for count, name in zip(axes, names, strict=True))
     tables = f"a table for each of {likeliest.shape[-2]} times" if team.is_time_dependent else "one table"
-    caption = f"softmax policies of {who}: {tables}, {likeliest.shape[-1]:,} states, {team.num_actions} actions"
+    caption = f"softmax policies of {members}: {tables}, {likeliest.shape[-1]:,} states, {team.num_actions} actions"
     if len(by_row) > _MOST_ROWS:
         caption += f" (the first {_MOST_ROWS} {names[0]}s)"
-    head = ("all states, visited or not", "mean probability of the likeliest action", f"above {_DECIDED:.0%}")
+    head = ("all states, visited or not", "mean probability of the most likely action", f"above {_DECIDED:.0%}")
     rows = [
-        (f"{names[0]} no. {number + 1}", [Value(f"{row.mean():.3f}"), Value(f"{(row > _DECIDED).mean():.0%} of the states")])
+        (f"{names[0]} no. {number + 1}", [f"{row.mean():.3f}", f"{(row > _DECIDED).mean():.0%} of the states"])
         for number, row in enumerate(by_row[:_MOST_ROWS])
     ]
-    return _block(value_table(head, rows, caption))
+    return _html(table=Table(head, rows, caption))
 
 
 def run_html(run: "Run") -> str:
-    """The figure of a run, and what it ended with."""
+    """The figure of a run and its final metrics."""
     from farflung.figures import explored
-    from farflung.figures.pages import Value, value_table
+    from farflung.figures.pages import Table
     from farflung.runs.statistics import final_table
 
     num_seeds = len(run.config.seeds)
-    head = (
-        "metric, last 1% of updates",
-        f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed",
-        "95% CI",
-        "random actions",
-    )
-    rows = [(name, [Value(text) for text in values]) for name, *values in final_table(run)]
+    mean = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
+    rows = [(name, values) for name, *values in final_table(run)]
     caption = f"{run.config.name}: {run.summary['updates']:,} updates in {run.summary['seconds']:.1f} s"
-    return _block(_image(explored(run), f"what {run.config.name} has learnt") + value_table(head, rows, caption))
+    table = Table(("metric, last 1% of updates", mean, "95% CI", "random actions"), rows, caption)
+    return _html(image=_image(explored(run), f"what {run.config.name} has learnt"), table=table)
 
 
-def _map(world: "TabularMDP") -> "Figure":
+def _map(world: "World") -> "Figure":
     import matplotlib as mpl
     import numpy as np
     from matplotlib.figure import Figure
@@ -227,7 +183,7 @@ def _map(world: "TabularMDP") -> "Figure":
     return figure
 
 
-def _plane(world: "VectorWorld") -> "Figure":
+def _plane(world: "World") -> "Figure":
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -240,13 +196,18 @@ def _plane(world: "VectorWorld") -> "Figure":
     return figure
 
 
-def _block(content: str) -> str:
-    return f'{_STYLE}<div class="farflung">{content}</div>'
+def _html(facts: dict[str, str] | None = None, image: dict[str, Any] | None = None, table: "Table | None" = None) -> str:
+    from farflung.figures.pages import render
+
+    return render("notebook.html.j2", facts=facts, image=image, table=table)
 
 
-def _image(figure: "Figure", title: str) -> str:
-    source = base64.b64encode(_png(figure)).decode("ascii")
-    return f'<img alt="{escape(title)}" width="{_width(figure)}" src="data:image/png;base64,{source}">'
+def _image(figure: "Figure", title: str) -> dict[str, Any]:
+    return {"title": title, "width": _width(figure), "png": _png(figure)}
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _png(figure: "Figure") -> bytes:
@@ -265,7 +226,7 @@ def _shell() -> Any:
 
 
 def _if_possible(html: Callable[[Any], str]) -> Callable[[Any], str | None]:
-    """None, upon which IPython shows the plain text, for what cannot be drawn, such as a pytree of shapes."""
+    """Returns None if the HTML fails, such as for a pytree of shapes: IPython then shows plain text."""
 
     def attempt(thing: Any) -> str | None:
         try:

@@ -1,93 +1,144 @@
-"""What all pages share: one self-contained HTML document with contents, figures and tables."""
+"""Self-contained HTML pages: the templates in `figures/templates` show values, figures and tables."""
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from importlib.resources import files
-from typing import NamedTuple
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from farflung.config.reading import member
+from farflung.runs.files import save_figure, to_csv, write_atomically
+
+VERDICT_CLASSES = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
+"""The CSS class of a table cell with a verdict."""
+
+
+class Plot(NamedTuple):
+    """A figure to be drawn for a page."""
+
+    title: str
+    caption: str
+    draw: Callable[[], Figure]
 
 
 class Picture(NamedTuple):
-    """A figure as it is shown on a page."""
+    """A drawn figure: a section of a page."""
 
-    name: str
+    id: str
     title: str
     caption: str
     svg: bytes
 
 
-class Section(NamedTuple):
-    name: str
-    title: str
-    content: str
-    """HTML"""
-
-
-def document(title: str, heading: str, introduction: str, sections: Sequence[Section], preview: str = "") -> str:
-    """The whole page.
-
-    Args:
-        introduction: HTML.
-        preview: why the numbers are preliminary, if they are.
-    """
-    contents = "".join(f'<li><a href="#{escape(name)}">{escape(title)}</a></li>' for name, title, _ in sections)
-    body = "".join(
-        f'<section id="{escape(name)}"><h2>{escape(title)}</h2>{content}</section>' for name, title, content in sections
-    )
-    banner = f'<p class="preview">Preview: {escape(preview)}</p>' if preview else ""
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{resource("report.css")}</style>
-</head>
-<body>
-<header><h1>{escape(heading)}</h1>
-<p>{introduction}</p>{banner}</header>
-<nav aria-label="Contents"><ol>{contents}</ol></nav>
-<main>{body}</main>
-</body>
-</html>
-"""
-
-
-def figure_section(picture: Picture) -> Section:
-    source = base64.b64encode(picture.svg).decode("ascii")
-    image = f'<img alt="{escape(picture.title)}" src="data:image/svg+xml;base64,{source}">'
-    content = f'<figure><div class="scroll">{image}</div><figcaption>{escape(picture.caption)}</figcaption></figure>'
-    return Section(f"figure-{picture.name}", picture.title, content)
-
-
-def definition_table(rows: Mapping[str, str]) -> str:
-    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
-    return f'<div class="scroll"><table class="settings"><tbody>{body}</tbody></table></div>'
-
-
 class Value(NamedTuple):
-    """A cell of a table: its text, and the class of a verdict if it has one."""
+    """A cell of a table that is more than its text."""
 
     text: str
-    kind: str = ""
+    verdict: str
+    """Its CSS class."""
+    notes: tuple[str, ...] = ()
+    """Smaller lines below the text, which is then bold."""
 
 
-def value_table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[Value]]], caption: str = "") -> str:
-    """A table with named rows and columns."""
-    columns = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(
-            f'<td class="{value.kind}">{escape(value.text)}</td>' if value.kind else f"<td>{escape(value.text)}</td>"
-            for value in values
-        )
-        + "</tr>"
-        for name, values in rows
+Row = tuple[str, Sequence[str | Value]]
+"""A row of a table: its name and its cells."""
+
+
+class Table(NamedTuple):
+    """A table with named rows and columns; each of the `groups` has the same `columns`, to the right of those in `head`."""
+
+    head: Sequence[str]
+    rows: Sequence[Row]
+    caption: str = ""
+    groups: Sequence[str] = ()
+    columns: Sequence[str] = ()
+
+
+def render(template: str, **values: Any) -> str:
+    """The HTML of a template, in which every value is escaped."""
+    return _TEMPLATES.get_template(template).render(values)
+
+
+def write_page(
+    template: str,
+    values: Mapping[str, Any],
+    plots: Mapping[str, Plot],
+    tables: Mapping[str, Sequence[Sequence[object]]],
+    out: Path,
+    began: float,
+    executor: Executor | None = None,
+) -> float:
+    """Writes `figures/`, `data/` and then the page that shows them, and returns the seconds since the work began.
+
+    Args:
+        began: when the work began, by `time.perf_counter()`.
+        executor: draws the figures in parallel.
+    """
+    try:
+        pictures = _save_figures(plots, out / "figures", executor)
+        data = member(out, "data")
+        data.mkdir(exist_ok=True)
+        for name, rows in tables.items():
+            write_atomically(data / f"{name}.csv", to_csv(rows))
+        seconds = time.perf_counter() - began
+        page = render(template, pictures=pictures, seconds=seconds, version=version("farflung"), **values)
+        write_atomically(out / "index.html", page)
+    except OSError as error:
+        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
+    return time.perf_counter() - began
+
+
+def versions() -> str:
+    """The versions that the results of a page depend on."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("farflung", "jax", "numpy", "scipy"))
+    return f"{packages}, Python {platform.python_version()}"
+
+
+def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | None) -> list[Picture]:
+    """Saves each figure as PNG and SVG; the folder is replaced as a whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.parent / f".{folder.name}"
+    shutil.rmtree(fresh, ignore_errors=True)  # left behind by a process that was killed
+    fresh.mkdir()
+    try:
+        jobs = [plot.draw for plot in plots.values()], [fresh / name for name in plots]
+        for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
+            pass
+        pictures = [
+            Picture(f"figure-{name}", plot.title, plot.caption, (fresh / f"{name}.svg").read_bytes())
+            for name, plot in plots.items()
+        ]
+        if folder.exists():
+            shutil.rmtree(folder)
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return pictures
+
+
+def _draw(draw: Callable[[], Figure], path: Path) -> None:
+    save_figure(draw(), path)
+
+
+def _templates() -> Environment:
+    loader = PackageLoader("farflung.figures")
+    templates = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{title}<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>'
+    templates.filters |= {"base64": lambda content: base64.b64encode(content).decode("ascii"), "grouped": "{:,}".format}
+    return templates
 
 
-def resource(name: str) -> str:
-    return files("farflung").joinpath("resources", name).read_text(encoding="utf-8")
+_TEMPLATES = _templates()

@@ -171,8 +171,10 @@ def algorithm_for(config: Explore, world: World, own: Own = Own(), *, is_from_fi
 
     algorithm, credit, entropy = found("algorithm", ALGORITHM), found("credit", None), found("entropy", ENTROPY)
     if algorithm is None:
-        make_entropy = (lambda _, entropy=entropy: entropy) if isinstance(entropy, Entropy) else entropy
-        return pgpse(config, world, credit=credit, entropy=make_entropy)
+        if entropy is not None and not world.is_hosted:  # made once, from the world's concrete arrays
+            entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
+        fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
+        return pgpse(config, world, credit=credit, entropy=fixed)
     if credit is not None or entropy is not None:
         raise ValueError("credit and entropy are parts of PGPSE: an algorithm of your own has its own")
     made = algorithm() if inspect.isclass(algorithm) else algorithm

@@ -149,6 +149,8 @@ def _advance(
     update is played once more for that, with the same key.
     """
 
+    sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
+
     def advance(
         world: CompiledWorld,
         first: Array,
@@ -164,7 +166,7 @@ def _advance(
             def update_one(
                 world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Faults | None
             ) -> tuple[Any, Faults | None]:
-                batch = _play(world, each.algorithm, key, index, state.team)
+                batch = _play(world, state.team, key, index, *sizes)
                 faults = None if faults is None or batch.broken is None else faults.after(index + 1, batch.broken)
                 return each.algorithm.learn(world, state, batch), faults
 
@@ -172,7 +174,7 @@ def _advance(
 
         def measured(index: Array, state: Any) -> Metrics:
             def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> Metrics:
-                return measure_batch(world, state.team, _play(world, each.algorithm, key, index, state.team))
+                return measure_batch(world, state.team, _play(world, state.team, key, index, *sizes))
 
             return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
 
@@ -197,9 +199,11 @@ def _advance(
 
 
 # Compiled as a part of what calls it, but traced only once for both callers.
-@jax.jit
-def _play(world: CompiledWorld, algorithm: Algorithm, key: PRNGKeyArray, index: Int[Array, ""], team: Any) -> Trajectories:
-    return play(jr.fold_in(key, index), team, world, algorithm.batch_size, algorithm.num_trajectories)
+@partial(jax.jit, static_argnums=(4, 5))
+def _play(
+    world: CompiledWorld, team: Any, key: PRNGKeyArray, index: Int[Array, ""], batch_size: int, num_trajectories: int
+) -> Trajectories:
+    return play(jr.fold_in(key, index), team, world, batch_size, num_trajectories)
 
 
 def _over_seeds(function: Any, mesh: Mesh, has_seeds: Sequence[bool]) -> Any:

@@ -3,7 +3,7 @@ import pytest
 from gymnasium import spaces
 from tests.worlds.hosted.simulators import Drift, Planes
 
-from farflung.policies import Outlook
+from farflung import World
 from farflung.worlds.hosted.tables import HostedTable, hosted
 from farflung.worlds.hosted.vectors import HostedVectors
 from farflung.worlds.projection import Box, Discrete
@@ -18,7 +18,7 @@ def test_real_numbers_make_a_world_of_vectors_unless_they_are_divided_into_state
 
 def test_what_has_bounds_is_seen_through_them():
     world = hosted("MountainCar-v0", bins=(5, 4), neighbours=2)
-    assert isinstance(world, Outlook)
+    assert isinstance(world, World)
     assert world.actions == Discrete(3)
     assert (world.projection.low, world.projection.high, world.projection.scale) == ((-1.2, -0.07), (0.6, 0.07), (1.8, 0.14))
     assert (world.observation_center, world.observation_scale) == ((-0.3, 0.0), (0.9, 0.07))

@@ -1,32 +1,43 @@
-"""An ablation as one self-contained HTML page, with its figures and numbers as files beside it."""
+"""The page of an ablation, with its figures and numbers as files beside it."""
 
-import time
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from farflung.config import PAPER_WORLDS
+import numpy as np
+
+from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
+from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
+from farflung.runs.statistics import Difference, mean_difference
 from farflung.studies.ablate import figures
-from farflung.studies.ablate.experiment import BASELINES, DEFAULTS, PARTS, Ablation, Pair
-from farflung.studies.ablate.page import ablation_page, comparisons
-from farflung.studies.reproduce.report import Figures, write_page
+from farflung.studies.ablate.experiment import (
+    BASELINES,
+    COMBINED,
+    DEFAULTS,
+    LEARNING_RATES,
+    PARTS,
+    STAGES,
+    Ablation,
+    Pair,
+    Setting,
+)
+
+_NEVER = "never"
+_Comparisons = Mapping[tuple[Setting, str], Difference]
 
 
 def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary.
 
     Args:
-        began: when the work behind it began, by `time.perf_counter()`.
+        began: when the work behind the page began, by `time.perf_counter()`.
     """
-    seconds = write_page(
-        out,
-        _figures(ablation),
-        _tables(ablation),
-        lambda pictures: ablation_page(ablation, pictures, time.perf_counter() - began),
-        began,
-    )
+    comparisons = _compare(ablation)
+    values, tables = _values(ablation, comparisons), _tables(ablation, comparisons)
+    seconds = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
     variants = ("paper", DEFAULTS, *BASELINES)
     rows = [
         {
@@ -47,62 +58,208 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
     }
 
 
-def _figures(ablation: Ablation) -> Figures:
+def is_ordered(variances: Mapping[str, float]) -> bool:
+    """Whether each credit's gradient varies less than that of the credit before."""
+    values = [variances[credit] for credit in CREDITS]
+    return all(first > second for first, second in itertools.pairwise(values))
+
+
+def _compare(ablation: Ablation) -> _Comparisons:
+    """By how many percentage points of the ceiling the defaults' team is above each baseline."""
+    return {
+        (setting, baseline): mean_difference(
+            ablation.outcome(setting, DEFAULTS).percentages, ablation.outcome(setting, baseline).percentages
+        )
+        for setting in ablation.settings
+        for baseline in BASELINES
+    }
+
+
+def _values(ablation: Ablation, comparisons: _Comparisons) -> dict[str, Any]:
+    """The values that the template of the page shows."""
+    times_fewer = [ablation.times_fewer(setting, DEFAULTS) for setting in ablation.settings]
+    rates = "; ".join(f"{name} {', '.join(f'{rate:g}' for rate in tried)}" for name, tried in LEARNING_RATES.items())
+    return {
+        "config": ablation.config,
+        "times_fewer": [times for times in times_fewer if times is not None],
+        "num_ordered": sum(is_ordered(found) for found in ablation.variances.values()),
+        "num_variances": len(ablation.variances),
+        "verdicts": [difference.verdict for difference in comparisons.values()],
+        "learning_rates": rates,
+        "stages": ", ".join(STAGES),
+        "summary": _summary_table(ablation),
+        "steps": [_step_table(ablation, setting) for setting in ablation.settings],
+        "percentages": _percentage_table(ablation),
+        "parts": _part_table(ablation),
+        "variances": _variance_table(ablation),
+        "together": _together_table(ablation, comparisons),
+        "settings": _settings(ablation),
+    }
+
+
+def _summary_table(ablation: Ablation) -> Table:
+    rows = []
+    for setting in ablation.settings:
+        paper, own = ablation.outcome(setting, "paper"), ablation.outcome(setting, DEFAULTS)
+        times = ablation.times_fewer(setting, DEFAULTS)
+        texts = (
+            f"{paper.percentages.mean():.2f}%",
+            f"{own.percentages.mean():.2f}%",
+            f"{ablation.paper_steps[setting]:,}",
+            _or_never(own.steps_to_paper),
+            "" if times is None else f"{times:,.0f} x",
+        )
+        rows.append((str(setting), texts))
+    ends = ("final, paper's preset", "final, defaults")
+    return Table(("setting", *ends, "steps, paper's preset", "steps, defaults to the same entropy", "fewer"), rows)
+
+
+def _step_table(ablation: Ablation, setting: Setting) -> Table:
+    def text(variant: str) -> str:
+        outcome, times = ablation.outcome(setting, variant), ablation.times_fewer(setting, variant)
+        fewer = "" if times is None else f" ({times:,.0f} x fewer)"
+        steps = (outcome.steps_to_paper, outcome.steps_to_95, outcome.steps_to_99)
+        to_paper, to_95, to_99 = map(_or_never, steps)
+        return f"{to_paper}{fewer} · {to_95} · {to_99}"
+
+    optimizers = ablation.config.optimizers
+    rows = [
+        (credit, [text(ablation.best(Pair(credit, optimizer))) for optimizer in optimizers])
+        for credit in ablation.config.credits
+    ]
+    caption = f"{setting}: the paper's preset takes {ablation.paper_steps[setting]:,} steps"
+    return Table(("credit", *optimizers), rows, caption)
+
+
+def _percentage_table(ablation: Ablation) -> Table:
+    rows = [
+        (
+            f"{pair.credit}, {pair.optimizer}",
+            [f"{rate:g}", *(_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings)],
+        )
+        for pair, rate in ablation.rates.items()
+    ]
+    return Table(("credit and optimiser", "learning rate", *map(str, ablation.settings)), rows)
+
+
+def _part_table(ablation: Ablation) -> Table:
+    def text(setting: Setting, variant: str) -> str:
+        steps, run = ablation.outcome(setting, variant).steps_to_paper, ablation.runs[setting, variant]
+        updates = _NEVER if steps is None else f"{steps * int(run.updates[-1]) // int(run.steps[-1])} updates"
+        return f"{_percent(ablation, setting, variant)} · {updates}"
+
+    variants = (DEFAULTS, *PARTS)
+    rows = [(variant, [text(setting, variant) for setting in ablation.settings]) for variant in variants]
+    return Table(("", *map(str, ablation.settings)), rows)
+
+
+def _variance_table(ablation: Ablation) -> Table:
+    columns = [*CREDITS, COMBINED]
+    rows: list[Row] = [
+        (
+            f"{setting}, {stage}",
+            [
+                *(f"{found[credit]:.3g}" for credit in columns),
+                Value("yes", "holds") if is_ordered(found) else Value("no", "fails"),
+            ],
+        )
+        for (setting, stage), found in ablation.variances.items()
+    ]
+    return Table(("setting and stage", *columns, "falls from left to right"), rows)
+
+
+def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
+    def value(difference: Difference) -> Value:
+        interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if np.isfinite(difference.low) else ""
+        return Value(f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict])
+
+    rows: list[Row] = [
+        (
+            str(setting),
+            [
+                *(_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)),
+                *(value(comparisons[setting, baseline]) for baseline in BASELINES),
+            ],
+        )
+        for setting in ablation.settings
+    ]
+    head = ("setting", "team", "one policy", "independent agents", "team above one policy", "team above independent agents")
+    return Table(head, rows)
+
+
+def _settings(ablation: Ablation) -> dict[str, str]:
+    config = ablation.config
+    first = ablation.runs[ablation.settings[0], DEFAULTS]
+    presets = {
+        f"preset {name}": ", ".join(f"{key} {value}" for key, value in preset.items()) for name, preset in PRESETS.items()
+    }
+    return {
+        "worlds": ", ".join(config.worlds),
+        "agents (m)": ", ".join(map(str, config.agents)),
+        "batch size (B)": str(first.config.batch_size),
+        "updates (N)": f"{config.updates:,}; the paper's preset {config.paper_updates:,}",
+        "seeds": ", ".join(map(str, config.seed_values)),
+        **presets,
+        "final values": "mean over the last 1% of updates",
+        "device": first.summary["device"],
+        "versions": versions(),
+    }
+
+
+def _percent(ablation: Ablation, setting: Setting, variant: str) -> str:
+    percentages = ablation.outcome(setting, variant).percentages
+    return f"{percentages.mean():.2f}% ({percentages.min():.1f})"
+
+
+def _or_never(steps: int | None) -> str:
+    return _NEVER if steps is None else f"{steps:,}"
+
+
+def _plots(ablation: Ablation) -> dict[str, Plot]:
     most = max(ablation.config.agents)
     seeds = f"over {ablation.config.seeds} seeds"
     worlds = len([world for world in PAPER_WORLDS if world in ablation.config.worlds])
     return {
-        "curves": (
-            f"Entropy against environment steps, {most} agents",
-            f"Mean and 95% confidence interval {seeds}; each credit with {figures.shown_optimizer(ablation)} at the learning "
-            f"rate that serves it best, "
-            f"and the paper's preset, in {worlds} worlds. The axis of steps is logarithmic.",
+        "curves": Plot(
+            f"Entropy by environment steps, {most} agents",
+            f"Each credit with {figures.shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
+            f"{worlds} worlds. Mean and 95% confidence interval {seeds}. The axis of steps is logarithmic.",
             partial(figures.credit_curves, ablation, most),
         ),
-        "variance": (
-            f"How much the gradient varies, {most} agents",
-            f"Variance of one batch's gradient for the same teams and batches; mean {seeds}. The axis is logarithmic.",
+        "variance": Plot(
+            f"Variance of the gradient, {most} agents",
+            f"Variance of one batch's gradient, for the same teams and batches. Mean {seeds}. The axis is logarithmic.",
             partial(figures.gradient_variance, ablation, most),
         ),
-        "together": (
-            "Trained together, as one policy, or each for itself",
-            f"All with causal credit and Adam; mean and 95% confidence interval {seeds}.",
+        "together": Plot(
+            "Agents trained together, as one policy, or independently",
+            f"All with causal credit and Adam. Mean and 95% confidence interval {seeds}.",
             partial(figures.together_or_not, ablation),
         ),
     }
 
 
-def _tables(ablation: Ablation) -> dict[str, list[Sequence[object]]]:
+def _tables(ablation: Ablation, comparisons: _Comparisons) -> dict[str, list[Sequence[object]]]:
+    """The CSV files beside the page: by name, a row of column names and then the values."""
+    setting_names, variant_names = ("world", "agents"), ("variant", "optimizer", "learning_rate")
+    step_names = ("steps_to_paper", "times_fewer", "steps_to_95", "steps_to_99")
+    tables: dict[str, list[Sequence[object]]] = {
+        "percentages": [(*setting_names, *variant_names, "seed", "percent_of_ceiling")],
+        "steps": [(*setting_names, *variant_names, *step_names)],
+        "variances": [(*setting_names, "stage", "credit", "variance")],
+        "together": [(*setting_names, "above", "difference", "low", "high", "verdict")],
+    }
     variants = {pair: (ablation.best(pair), rate) for pair, rate in ablation.rates.items()}
     named = {Pair(name, ""): (name, None) for name in ("paper", DEFAULTS, *PARTS, *BASELINES)}
-    outcomes: list[Sequence[object]] = [
-        ("world", "agents", "variant", "optimizer", "learning_rate", "seed", "percent_of_ceiling")
-    ]
-    steps: list[Sequence[object]] = [
-        (
-            "world",
-            "agents",
-            "variant",
-            "optimizer",
-            "learning_rate",
-            "steps_to_paper",
-            "times_fewer",
-            "steps_to_95",
-            "steps_to_99",
-        )
-    ]
     for setting in ablation.settings:
         for pair, (variant, rate) in {**variants, **named}.items():
-            row = (*setting, pair.credit, pair.optimizer, rate)
+            row = (*setting, *pair, rate)
             outcome = ablation.outcome(setting, variant)
-            outcomes += [
-                (*row, seed, percent)
-                for seed, percent in zip(ablation.config.seed_values, outcome.percentages.tolist(), strict=True)
-            ]
-            steps.append((*row, outcome.steps_to_paper, ablation.times_fewer(setting, variant), *outcome[2:]))
-    variances: list[Sequence[object]] = [("world", "agents", "stage", "credit", "variance")]
+            percentages = zip(ablation.config.seed_values, outcome.percentages.tolist(), strict=True)
+            tables["percentages"] += [(*row, seed, percent) for seed, percent in percentages]
+            times_fewer = ablation.times_fewer(setting, variant)
+            tables["steps"].append((*row, outcome.steps_to_paper, times_fewer, outcome.steps_to_95, outcome.steps_to_99))
     for (setting, stage), found in ablation.variances.items():
-        variances += [(*setting, stage, credit, variance) for credit, variance in found.items()]
-    together: list[Sequence[object]] = [("world", "agents", "above", "difference", "low", "high", "verdict")]
-    together += [(*setting, name, *found, found.verdict) for (setting, name), found in comparisons(ablation).items()]
-    return {"percentages": outcomes, "steps": steps, "variances": variances, "together": together}
+        tables["variances"] += [(*setting, stage, credit, variance) for credit, variance in found.items()]
+    tables["together"] += [(*setting, name, *found, found.verdict) for (setting, name), found in comparisons.items()]
+    return tables
