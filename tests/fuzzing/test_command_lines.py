@@ -101,7 +101,8 @@ def ends_well(arguments):
 @examples(0.4)
 @given(data=st.data())
 def test_any_options_end_in_a_result_or_one_line(command, data):
-    some = st.tuples(st.sampled_from(sorted(_types(COMMANDS[command]))), st.lists(VALUES, max_size=3)).map(lambda pair: [pair[0], *pair[1]])
+    names = st.sampled_from(sorted(_types(COMMANDS[command])))
+    some = st.tuples(names, st.lists(VALUES, max_size=3)).map(lambda pair: [pair[0], *pair[1]])
     options = [word for words in data.draw(st.lists(some, max_size=4)) for word in words]
     ends_well([command, *data.draw(st.lists(VALUES, max_size=2)), *options])
 

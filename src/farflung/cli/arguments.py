@@ -125,15 +125,10 @@ def _reason(name: str, command: Command, error: SystemExit) -> str:
     while cause is not None and not isinstance(cause, ValueError):
         cause = cause.__context__
     if cause is None:
-        required = [
-            field.name.upper() for field in dataclasses.fields(get_type_hints(command)["config"]) if _is_required(field)
-        ]
+        fields = dataclasses.fields(get_type_hints(command)["config"])
+        required = [field.name.upper() for field in fields if field.default is dataclasses.MISSING]
         return f"{name} needs {', '.join(required)}: see farflung {name} --help"
     message = str(cause).split("\n")[0]
     for option in _types(command):
         message = re.sub(rf"\b{option[2:].replace('-', '_')}\b", option[2:], message)
     return message
-
-
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING

@@ -134,7 +134,7 @@ class _Watch(threading.Thread):
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._descriptor)
         if self._warnings is None:
-            del os.environ["PYTHONWARNINGS"]
+            os.environ.pop("PYTHONWARNINGS", None)
         else:
             os.environ["PYTHONWARNINGS"] = self._warnings
         self._sender.close()
