@@ -13,15 +13,18 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_example_runs_and_has_twelve_lines(tmp_path, monkeypatch):
+def test_the_examples_in_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
-    assert len(example.splitlines()) == 12
+    trained, mapped = re.findall(r"```python\n(.*?)```", README, flags=re.S)
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(example, {})
+        exec(trained, {})
+    assert re.search(r"row and column \[\d", output.getvalue()), output.getvalue()
+    assert [path.name for path in tmp_path.iterdir()] == ["team"]
+    with contextlib.redirect_stdout(output):
+        exec(mapped, {})
     assert len(re.findall(r"0\.\d+", output.getvalue())) == 3
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["team"]
 
 
 def test_every_link_to_a_file_leads_somewhere():
