@@ -67,10 +67,18 @@ def test_every_option_reaches_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["explore"], "Missing from farflung explore"),
+        (["explore"], "explore needs WORLD"),
         (["explore", "maze-dt"], "unknown world 'maze-dt' (did you mean 'maze-det'?)"),
         (["explore", "maze-det", "--agent", "3"], "did you mean --agents?"),
-        (["explore", "maze-det", "--agents", "three"], "invalid literal for int() with base 10: 'three'"),
+        (["explore", "maze-det", "--agents", "three"], "--agents takes a whole number, not 'three'"),
+        (["explore", "maze-det", "--seeds", "1", "x"], "--seeds takes whole numbers, not 'x'"),
+        (["explore", "maze-det", "--slip", "x"], "--slip takes a number, not 'x'"),
+        (["explore", "maze-det", "--agents"], "--agents needs a value"),
+        (["explore", "maze-det", "room-det"], "unexpected argument 'room-det'"),
+        (["explore", "--resume", "run"], "use the command farflung resume RUN"),
+        (["explore", "--resume=run", "--agents", "3"], "use the command farflung resume RUN"),
+        (["resume"], "resume needs RUN"),
+        (["resume", "run"], "run holds no training"),
         (["explore", "maze-det", "--agents", "0"], "agents must be at least 1, not 0"),
         (["explore", "maze-det", "--updates", "0"], "updates must be at least 1, not 0"),
         (["explore", "maze-det", "--slip", "2"], "slip is a probability between 0 and 1, not 2.0"),
@@ -79,16 +87,17 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "maze-det", "--seeds"], "at least one seed is needed"),
         (["explore", "maze-det", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["explore", "CartPole-v1", "--project", "4"], "project has numbers from 0 to 3"),
-        (["explore", "CartPole-v1", "--make", "gravity"], "make has pairs KEY=VALUE, not 'gravity'"),
-        (["explore", "CartPole-v1", "--make", "bins=3"], "bins is no option of the environment itself"),
+        (["explore", "CartPole-v1", "--env-options", "gravity"], "--env-options takes pairs KEY=VALUE, not 'gravity'"),
+        (["explore", "CartPole-v1", "--env-options", "bins=3"], "bins is no option of the environment itself"),
+        (["explore", "CartPole-v1", "--make", "gravity=1"], "unknown option --make"),
         (["explore", "CartPole-v1", "--policy", "stationary"], "the states of CartPole-v1 are vectors"),
         (["explore", "CartPole-v1", "--horizon", "1", "--agents", "2"], "visits 4 states, and neighbours must be fewer"),
         (["explore", "point-gap", "--neighbours", "1000"], "visits 390 states"),
         (["explore", "point-gap", "--project", "0"], "of point-gap only bins, neighbours and the horizon can be chosen"),
-        (["explore", "point-gap", "--make", "engine=warp"], "the recipe of a world does not know 'engine'"),
-        (["explore", "ant", "--make", "ends_when_unhealthy=no"], "ends_when_unhealthy is true or false, not 'no'"),
+        (["explore", "point-gap", "--env-options", "engine=warp"], "the recipe of a world does not know 'engine'"),
+        (["explore", "ant", "--env-options", "ends_when_unhealthy=no"], "ends_when_unhealthy is true or false, not 'no'"),
         (["explore", "maze-det", "--hidden", "8"], "hidden is for networks: maze-det has finitely many states"),
-        (["explroe", "maze-det"], "Available subcommands: explore"),
+        (["explroe", "maze-det"], "unknown command 'explroe' (did you mean 'explore'?): choose explore"),
         (["explore", "a" * 300], "unknown world"),
         (["explore", ""], "unknown world ''"),
         (["explore", "maze-det", "--batch-size", "0"], "batch-size must be at least 1"),
@@ -138,7 +147,7 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(module, "train", interrupted)
     assert main(["explore", "maze-det", *QUICK, "--out", "run"]) == 130
-    assert "updates are kept, farflung explore --resume run goes on" in capsys.readouterr().err
+    assert "updates are saved: continue with farflung resume run" in capsys.readouterr().err
     assert load_run(tmp_path / "run").summary["is_interrupted"]
 
 
@@ -263,8 +272,59 @@ def test_from_the_command_line_every_core_is_a_device():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("more", [["--force"], ["--updates", "5"], ["maze-det"], ["--agents", "3", "--seeds", "2"]])
-def test_what_is_resumed_takes_no_other_settings(more, capsys):
-    assert main(["explore", "--resume", "run", *more]) == 2
-    message = "farflung: with --resume a training goes on with the settings that it was begun with: leave the others out\n"
-    assert capsys.readouterr().err == message
+@pytest.mark.parametrize("more", [["--force"], ["--updates", "5"], ["--agents", "3", "--seeds", "2"]])
+def test_a_resumed_run_takes_no_other_settings(more, capsys):
+    assert main(["resume", "run", *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"unknown option {more[0]}" in line
+    assert line.endswith("resume uses the original settings; drop the other options")
+
+
+def test_an_interrupted_run_is_resumed(tmp_path, monkeypatch, capsys):
+    from farflung.studies import trials as module
+
+    honest = module.train
+
+    def interrupted(*arguments):
+        for number, progress in enumerate(honest(*arguments)):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield progress
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "train", interrupted)
+        assert main(["explore", "maze-det", *QUICK, "--out", "run", "--quiet"]) == 130
+    assert main(["resume", "run", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["updates"] == 30
+    assert "saved in run" in captured.err
+    assert not load_run(tmp_path / "run").summary["is_interrupted"]
+
+
+def test_naming_the_world_of_a_run_again_imports_its_module(tmp_path, monkeypatch):
+    (tmp_path / "module_of_a_world.py").write_text("world = object()\n")
+    found = []
+
+    def stop(path, **_):
+        found.append((str(path), sys.modules.pop("module_of_a_world").world is not None))
+        raise ValueError("so far, so good")
+
+    monkeypatch.setattr("farflung.studies.explore.resume", stop)
+    monkeypatch.setattr("farflung.runs.run.load_run", stop)
+    for command in ("resume", "collect", "film"):
+        assert main([command, "run", "--world", "module_of_a_world:world"]) == 2
+    assert found == [("run", True)] * 3
+
+
+def test_options_of_the_world_are_passed_on(monkeypatch):
+    asked = []
+
+    def make_world(name, **options):
+        asked.append((name, {key: value for key, value in options.items() if value is not None}))
+        raise ValueError("so far, so good")
+
+    monkeypatch.setattr("farflung.worlds.named.make_world", make_world)
+    options = ["--env-options", "gravity=9.8", "name=moon", "on=true", "--bins", "3", "4", "--horizon", "9", "--copies", "64"]
+    assert main(["explore", "CartPole-v1", *options]) == 2
+    given = {"env_options": {"gravity": 9.8, "name": "moon", "on": True}, "bins": (3, 4), "horizon": 9}
+    assert asked == [("CartPole-v1", given)]

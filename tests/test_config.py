@@ -74,9 +74,9 @@ def test_counts_are_whole_numbers_from_one(name, value):
         ({"entropy_bonus": float("nan")}, "entropy_bonus"),
         ({"bonus_decay": 1.1}, "bonus_decay"),
         ({"clip": 0.0}, "clip"),
-        ({"credit": "total", "combinations": 2}, "combinations serve the credits difference and causal, not total"),
-        ({"combinations": 41}, "a batch of 40"),
-        ({"single": True, "independent": True}, "choose --single or --independent"),
+        ({"credit": "total", "combinations": 2}, "combinations are for the credits difference and causal, not total"),
+        ({"combinations": 41}, "combinations must be at most the batch size, 40, not 41"),
+        ({"single": True, "independent": True}, "--single and --independent exclude each other"),
         ({"seeds": ()}, "at least one seed"),
         ({"seeds": (-1,)}, "a seed is a whole number"),
         ({"seeds": (1, 1)}, "differ"),
@@ -89,11 +89,24 @@ def test_bad_settings_are_refused_in_one_line(settings, message):
 
 
 @pytest.mark.parametrize("settings", [{"hidden": (8,)}, {"std": "state"}, {"init_std": 0.3}])
-def test_what_is_said_about_networks_is_refused_where_policies_are_tables(settings):
+def test_settings_of_networks_are_refused_where_policies_are_tables(settings):
     (name,) = settings
     with pytest.raises(ValueError, match=f"{name} is for networks: maze-det has finitely many states"):
-        Explore("maze-det", **settings).with_tables()
+        Explore("maze-det", **settings).resolved(has_vectors=False)
     assert getattr(Explore("point-gap", **settings), name) == settings[name]
+
+
+def test_the_defaults_for_networks_are_filled_in_where_states_are_vectors():
+    config = Explore("Pendulum-v1", agents=3, updates=7)
+    resolved = config.resolved(has_vectors=True)
+    assert (config.policy, config.entropy_bonus) == ("auto", 0.5)
+    assert (resolved.policy, resolved.entropy_bonus, resolved.learning_rate) == ("neural", 0.1, 0.003)
+    assert (resolved.agents, resolved.updates) == (3, 7)
+    assert resolved.resolved(has_vectors=True) is resolved
+    with pytest.raises(ValueError, match="the states of Pendulum-v1 are vectors"):
+        Explore("Pendulum-v1", policy="stationary").resolved(has_vectors=True)
+    with pytest.raises(ValueError, match="Pendulum-v1 has finitely many states"):
+        resolved.resolved(has_vectors=False)
 
 
 @pytest.mark.parametrize("settings", [{"goals": 4}, {"goal_radius": 0.5}])
@@ -101,5 +114,5 @@ def test_goals_in_a_maze_are_refused_where_each_state_is_one(settings):
     (name,) = settings
     config = OfflineLearning("maze-v0", **settings)
     with pytest.raises(ValueError, match=f"{name} is for mazes"):
-        config.settled(has_vectors=False)
-    assert getattr(config.settled(has_vectors=True), name) == settings[name]
+        config.resolved(has_vectors=False)
+    assert getattr(config.resolved(has_vectors=True), name) == settings[name]

@@ -98,7 +98,7 @@ def test_a_run_whose_name_steers_the_terminal_is_refused_in_one_line(tmp_path, c
     assert main(["film", str(tmp_path / "run")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
-    assert "none of them for control" in line
+    assert "printable characters" in line
 
 
 @pytest.mark.parametrize("arguments", [["explore", "--help"], ["--version"]])

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from farflung.runs.interrupts import Stopped, asked, ending, stoppable, uninterrupted
+from farflung.runs.interrupts import Stopped, asked, interruptible, stoppable, uninterrupted
 
 WAITING = """
 import signal, sys, time
@@ -132,14 +132,14 @@ def test_a_program_is_stopped_where_it_is(number):
         os.kill(os.getpid(), number)
         time.sleep(60)
 
-    with pytest.raises(Stopped) as stopped, ending(pytest.fail):
+    with pytest.raises(Stopped) as stopped, interruptible(pytest.fail):
         work()
     assert stopped.value.code == 128 + number
     assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
 def test_what_is_stoppable_in_a_program_is_finished_and_then_it_goes_on():
-    with ending(pytest.fail):
+    with interruptible(pytest.fail):
         with stoppable():
             os.kill(os.getpid(), signal.SIGTERM)
             when_asked()
@@ -156,7 +156,7 @@ def test_a_program_is_stopped_after_what_must_not_be_interrupted():
             done.append(True)
         done.append(False)
 
-    with pytest.raises(Stopped) as stopped, ending(pytest.fail):
+    with pytest.raises(Stopped) as stopped, interruptible(pytest.fail):
         work()
     assert done == [True]
     assert stopped.value.code == 143
@@ -164,7 +164,7 @@ def test_a_program_is_stopped_after_what_must_not_be_interrupted():
 
 def test_a_program_ends_even_if_a_garbage_collection_swallows_that():
     code = """
-with interrupts.ending(lambda: print("ended", file=sys.stderr)):
+with interrupts.interruptible(lambda: print("ended", file=sys.stderr)):
     gc.callbacks.append(lambda *_: send(signal.SIGTERM))
     gc.collect()
     time.sleep(60)
@@ -174,8 +174,8 @@ with interrupts.ending(lambda: print("ended", file=sys.stderr)):
 
 def test_a_program_ends_even_if_it_is_in_compiled_code():
     code = """
-interrupts._SECONDS_TO_HEED = 0.2
-with interrupts.ending(lambda: print("ended", file=sys.stderr)):
+interrupts._RESPONSE_SECONDS = 0.2
+with interrupts.interruptible(lambda: print("ended", file=sys.stderr)):
     threading.Timer(0.5, send, args=(signal.SIGINT,)).start()
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
@@ -194,4 +194,4 @@ with interrupts.stoppable():
 
 
 def test_whose_work_is_done_ends_with_its_own_code():
-    assert ended("interrupts.leave(3)\nsend(signal.SIGTERM)\nsend(signal.SIGINT)") == (3, "")
+    assert ended("interrupts.keep_exit_code(3)\nsend(signal.SIGTERM)\nsend(signal.SIGINT)") == (3, "")

@@ -53,7 +53,7 @@ def test_who_is_asked_to_end_while_writing_keeps_what_was_played(trained, kind, 
     with monkeypatch.context() as patched:
         patched.setattr(f"farflung.data.{writer}", asked_to_end)
         assert main(command) == 143
-    message = "farflung: interrupted; what was played is kept, the same command goes on from there\n"
+    message = "farflung: interrupted; the episodes so far are saved: the same command continues\n"
     assert capsys.readouterr().err == message
     assert len(list(tmp_path.rglob("*-unfinished/part-000000.npz"))) == 1
     assert main(command) == 0
@@ -84,7 +84,7 @@ def test_a_goal_and_a_format_can_be_chosen(trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["collect"], "Missing from farflung collect: RUN"),
+        (["collect"], "collect needs RUN"),
         (["collect", "nothing"], "nothing is not a run that can be read: config.json is missing"),
         (["collect", "RUN", "--seed", "1"], "seed 1 is not one of the run's: 0, 5, 7"),
         (["collect", "RUN", "--episodes", "0"], "episodes must be at least 1, not 0"),
@@ -92,11 +92,11 @@ def test_a_goal_and_a_format_can_be_chosen(trained, tmp_path):
         (["collect", "RUN", "--format", "npy"], "unknown format 'npy' (did you mean 'npz'?)"),
         (["collect", "RUN", "--format", "npz", "--out", "x.csv"], "a dataset's file ends with"),
         (["collect", "RUN", "--format", "npz", "--out", "x.h5"], "ends with .npz"),
-        (["collect", "RUN", "--out", "x.npz"], "a Minari dataset is named by --dataset"),
-        (["collect", "RUN", "--format", "npz", "--dataset", "x-v0"], "name the npz file by --out"),
+        (["collect", "RUN", "--out", "x.npz"], "name a Minari dataset with --dataset"),
+        (["collect", "RUN", "--format", "npz", "--dataset", "x-v0"], "name the npz file with --out"),
         (["collect", "RUN", "--format", "npz", "--goal", "0", "0"], "(0, 0) is no cell that can be reached"),
         (["collect", "RUN", "--format", "npz", "--goal", "1", "2", "3"], "not 3 numbers"),
-        (["offline"], "Missing from farflung offline: DATASET"),
+        (["offline"], "offline needs DATASET"),
         (["offline", "nothing.npz"], "there is no file nothing.npz"),
         (["offline", "x.npz", "--batches", "0"], "batches must be at least 1"),
     ],

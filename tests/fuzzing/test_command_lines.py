@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import importlib
 import io
 import os
@@ -11,25 +10,11 @@ import pytest
 from hypothesis import given
 from tests.fuzzing.broken import FIXTURES, VERSIONS, examples
 
-from farflung import config
 from farflung.cli import COMMANDS, main
-from farflung.cli.explore import Keeping, Resume
-from farflung.cli.terminal import Logging, Output
+from farflung.cli.arguments import _types
 
 RUN = str(FIXTURES / VERSIONS[-1] / "runs" / "table")
 DATASET = str(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
-CONFIGS = {
-    "explore": (config.Explore, config.Hosting, config.Features, Keeping, Resume, Logging),
-    "collect": (config.Collect,),
-    "offline": (config.OfflineLearning,),
-    "compare": (config.Compare,),
-    "film": (config.Film,),
-    "ceiling": (config.CeilingOptions,),
-    "frank-wolfe": (config.FrankWolfeRun,),
-    "concentration": (config.Concentration,),
-    "reproduce": (config.Reproduce,),
-    "ablate": (config.Ablate,),
-}
 WORK = {
     "farflung.studies.explore": "begin",
     "farflung.data.collecting": "play_parts",
@@ -112,20 +97,12 @@ def ends_well(arguments):
         assert not left, left
 
 
-def options_of(command):
-    own = [field.name for each in CONFIGS[command] for field in dataclasses.fields(each)]
-    return sorted(f"--{name.replace('_', '-')}" for name in {*own, *(field.name for field in dataclasses.fields(Output))})
-
-
-def test_every_command_is_tried():
-    assert CONFIGS.keys() == COMMANDS.keys()
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @examples(0.4)
 @given(data=st.data())
 def test_any_options_end_in_a_result_or_one_line(command, data):
-    some = st.tuples(st.sampled_from(options_of(command)), st.lists(VALUES, max_size=3)).map(lambda pair: [pair[0], *pair[1]])
+    names = st.sampled_from(sorted(_types(COMMANDS[command])))
+    some = st.tuples(names, st.lists(VALUES, max_size=3)).map(lambda pair: [pair[0], *pair[1]])
     options = [word for words in data.draw(st.lists(some, max_size=4)) for word in words]
     ends_well([command, *data.draw(st.lists(VALUES, max_size=2)), *options])
 

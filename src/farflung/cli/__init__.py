@@ -1,16 +1,13 @@
-"""The command line: tyro over the config classes, and nothing else. JAX is imported only when there is work to do."""
+"""The command line. JAX is imported only when there is work to do, so that help and errors come at once."""
 
 import contextlib
-import io
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-import tyro
-
-from farflung.cli.ablate import ablate
+from farflung.cli.arguments import STYLE as STYLE
+from farflung.cli.arguments import Command, parse
 from farflung.cli.ceiling import ceiling
 from farflung.cli.collect import collect
 from farflung.cli.compare import compare
@@ -19,12 +16,13 @@ from farflung.cli.explore import explore, resume
 from farflung.cli.film import film
 from farflung.cli.frank_wolfe import frank_wolfe
 from farflung.cli.offline import offline
-from farflung.cli.reproduce import reproduce
+from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
-from farflung.runs.interrupts import Stopped, ending, leave
+from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
-COMMANDS: dict[str, Callable[..., Callable[[], int]]] = {
+COMMANDS: dict[str, Command] = {
     "explore": explore,
+    "resume": resume,
     "collect": collect,
     "offline": offline,
     "compare": compare,
@@ -35,20 +33,19 @@ COMMANDS: dict[str, Callable[..., Callable[[], int]]] = {
     "reproduce": reproduce,
     "ablate": ablate,
 }
-STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `farflung` and returns its exit code.
 
-    It is 2 for what the user can mend, 1 if a training had to stop, 130 after Ctrl-C, 143 after SIGTERM, 141 without a reader.
+    2: a mistake of the user; 1: the training failed; 130: Ctrl-C; 143: SIGTERM; 141: the reader of the output has gone.
     """
-    if arguments is None:  # this is all that the process is for
+    if arguments is None:  # the process has no other task
         code = main(sys.argv[1:])
-        leave(code)
+        keep_exit_code(code)
         return code
     try:
-        with ending(_last_words):
+        with interruptible(_last_words):
             try:
                 return _run(list(arguments))
             finally:
@@ -69,77 +66,35 @@ def _run(arguments: list[str]) -> int:
         print(f"farflung {version('farflung')}")
         return 0
     if "" not in sys.path:
-        sys.path.append("")  # where a user's own environment may be; last, as what lies around must not pass for a package
+        sys.path.append("")  # for a user's own environment; last, so that no file here is taken for an installed package
     try:
-        command = _parse(arguments)
-        return command()
+        return _parse(arguments)()
     except ValueError as error:
         return _tell(str(error))
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # which JAX says
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's code for too little memory
             raise
         return _tell("there is not enough memory for this")
 
 
 def _tell(message: str) -> int:
-    """Says in one line what is wrong, whatever the message holds, and returns the exit code for what the user can mend."""
+    """Prints an error as one line on stderr and returns the exit code for a mistake of the user."""
     print(f"farflung: {printable(message)}", file=sys.stderr)
     return 2
 
 
 def _last_words() -> None:
-    """Says that the process is ended, where nothing else can be done any more."""
+    """Prints that the process was interrupted, just before it ends."""
     if sys.stderr.isatty():
-        print("\x1b[?25h", file=sys.stderr)  # the cursor, which a progress bar hides, on a line of its own
+        print("\x1b[?25h", file=sys.stderr)  # shows the cursor, which a progress bar hides, on a new line
     _tell("interrupted")
 
 
 def _discard_output() -> None:
-    """Keeps Python from trying once more, at its end, to write what could not be written."""
+    """Stops Python from trying again, at exit, to write the output that could not be written."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(arguments: list[str]) -> Callable[[], int]:
-    """The command that the arguments ask for; tyro's boxed messages become a ValueError of one line."""
-    messages = io.StringIO()
-    is_resumed = arguments[:1] == ["explore"] and any(each.partition("=")[0] == "--resume" for each in arguments)
-    try:
-        with contextlib.redirect_stderr(messages):
-            return tyro.extras.subcommand_cli_from_dict(
-                COMMANDS | ({"explore": resume} if is_resumed else {}),
-                prog="farflung",
-                description="Maximum state entropy exploration with parallel agents.",
-                args=arguments or ["--help"],
-                config=STYLE,
-            )
-    except SystemExit as error:
-        if error.code in (0, None):
-            raise
-        message = _one_line(messages.getvalue())
-        if is_resumed and message.startswith("Unrecognized"):
-            message = "with --resume a training goes on with the settings that it was begun with: leave the others out"
-        raise ValueError(message) from None
-
-
-def _one_line(boxed: str) -> str:
-    """The gist of one of tyro's messages: what is wrong, and what was perhaps meant."""
-    sections = [""]
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", boxed).splitlines():
-        text = line.strip(" │")
-        if re.fullmatch("[─-]{5,}", text):
-            sections.append("")
-        elif not text.startswith(("╭", "╰")):
-            sections[-1] = f"{sections[-1]} {text}".strip()
-    has_title = "╭" not in boxed and len(sections) > 1
-    message, *rest = sections[has_title:]
-    message = re.sub(r"^Error parsing \S*(config|output|keeping|logging|hosting|features): ", "", message)
-    message = message.replace("'config.world'", "WORLD")
-    message = re.sub(r"^(Missing from farflung \S+: [A-Z]+) .*", r"\1", message)
-    message = re.sub(r"\b(batch|learning|log)_(size|rate|every)\b", r"\1-\2", message)
-    for section in rest:
-        if match := re.match(r"Perhaps you meant: (\S+)", section):
-            message += f" (did you mean {match[1]}?)"
-        elif section.startswith("Available subcommands"):
-            message += f" ({section})"
-    return message
+def _parse(arguments: Sequence[str]) -> Callable[[], int]:
+    return parse(COMMANDS, arguments)

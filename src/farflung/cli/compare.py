@@ -1,56 +1,42 @@
 """`farflung compare`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from farflung.cli import terminal
-from farflung.cli.terminal import Output
+from farflung.cli.terminal import Printing, out_option, switch, table
 from farflung.config import Compare
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from farflung.runs.run import Run
     from farflung.studies.compare.comparison import Comparison, Estimate
 
 
-@dataclass(frozen=True)
-class CompareOutput(Output):
-    """Where the results go, and what is printed."""
-
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: nothing is written)")] = None
-    """Directory for the figure and the numbers."""
-    force: bool = False
-    """Discard another comparison that is in that directory."""
-
-
-def compare(config: Compare, output: CompareOutput) -> Callable[[], int]:
+def compare(
+    config: Compare,
+    printing: Printing,
+    out: Annotated[Path | None, out_option("Directory for the figure and the numbers.", "nothing is written")] = None,
+    force: Annotated[bool, switch("Replace another comparison that is in the output directory.")] = False,
+) -> int:
     """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
+    named = [_split(argument) for argument in config.runs]
+    from farflung.studies.compare.comparison import compare as compare_runs  # imports JAX
 
-    def run() -> int:
-        named = [_split(argument) for argument in config.runs]
-        from farflung.runs.files import to_json
-        from farflung.studies.compare.comparison import compare as compare_runs  # JAX with it
-
-        comparison = compare_runs(_load(named), config.metric)
-        summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
-        if output.out is not None:
-            _save(output.out, output.force, config, summary, comparison)
-        if output.json:
-            print(to_json(summary))
-        elif not output.quiet:
-            _print(comparison, output.out)
-        return 0
-
-    return run
+    comparison = compare_runs(_load(named), config.metric)
+    summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
+    if out is not None:
+        _save(out, force, config, summary, comparison)
+    printing.report(summary, partial(_print, comparison, out))
+    return 0
 
 
 def _split(argument: str) -> tuple[str, Path]:
-    """The name and the directory of a run; the name is empty if none was given."""
+    """Splits NAME=DIRECTORY; without a name, the first part is empty."""
     name, equals, path = argument.partition("=")
     return (name, Path(path)) if equals and not Path(argument).exists() else ("", Path(argument))
 
@@ -105,27 +91,21 @@ def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
     }
 
 
-def _print(comparison: "Comparison", out: Path | None) -> None:
-    from rich.table import Table
-
+def _print(comparison: "Comparison", out: Path | None, console: "Console") -> None:
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
     decimals = 2 if comparison.metric in ("percent_of_ceiling", "support") else 3
-    table = Table(title=f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}")
-    table.add_column("algorithm")
-    table.add_column("seeds", justify="right")
-    for measure in next(iter(comparison.aggregates.values())):
-        table.add_column(names[measure], justify="right")
+    measures = [names[measure] for measure in next(iter(comparison.aggregates.values()))]
+    title = f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}"
+    scores = table(title, "algorithm", "seeds", *measures)
     for name, found in comparison.aggregates.items():
         cells = [_cell(estimate, decimals) for estimate in found.values()]
-        table.add_row(name, str(len(comparison.scores[name])), *cells)
-    console = terminal.console()
-    console.print(table)
-    table = Table(title="probability that a run of the first ends above one of the second")
-    for column in ("first", "second", "probability"):
-        table.add_column(column, justify="right" if column == "probability" else "left")
+        scores.add_row(name, str(len(comparison.scores[name])), *cells)
+    console.print(scores)
+    title = "probability that a run of the first ends above one of the second"
+    improvements = table(title, "first", "second", "probability", left=(0, 1))
     for pair, estimate in comparison.improvements.items():
-        table.add_row(*pair, _cell(estimate, 2))
-    console.print(table)
+        improvements.add_row(*pair, _cell(estimate, 2))
+    console.print(improvements)
     console.print("below each number: its 95% interval, a stratified bootstrap over seeds")
     if comparison.left_out:
         console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")

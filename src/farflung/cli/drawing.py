@@ -1,4 +1,4 @@
-"""Processes that draw figures side by side, started early so that they are ready when there is something to draw."""
+"""Processes that draw figures in parallel, started early so that they are ready in time."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _NUM_PROCESSES = 4
 
 @contextlib.contextmanager
 def drawing_processes() -> Iterator[Executor | None]:
-    """A pool of processes, or None where there are too few cores for it to pay."""
+    """A pool of processes, or None if there are too few cores."""
     if num_cores() < _FEWEST_CORES:
         yield None
         return
@@ -29,6 +29,6 @@ def drawing_processes() -> Iterator[Executor | None]:
 
 
 def _prepare() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that they draw for decides what becomes of an interrupt
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles interrupts
     os.environ["JAX_PLATFORMS"] = "cpu"
     import farflung.studies.reproduce.report  # noqa: F401

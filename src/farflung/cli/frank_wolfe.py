@@ -1,65 +1,52 @@
 """`farflung frank-wolfe`."""
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from farflung.cli import terminal
-from farflung.cli.terminal import Output, progress_bar
+from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
 from farflung.config import FrankWolfeRun, check_world
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from farflung.studies.frank_wolfe.experiment import Convergence
 
 
-@dataclass(frozen=True)
-class FrankWolfeOutput(Output):
-    """Where the results go, and what is printed."""
+def frank_wolfe(
+    config: FrankWolfeRun,
+    printing: Printing,
+    out: Annotated[Path, out_option("Directory for the numbers, the team's policies and the figure.", "frank-wolfe")] = Path(
+        "frank-wolfe"
+    ),
+    force: Annotated[bool, switch("Replace results with other settings that are in the output directory.")] = False,
+) -> int:
+    """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper)."""
+    check_world(config.world)
+    from farflung.runs.files import open_results, to_json
+    from farflung.studies.frank_wolfe.experiment import frank_wolfe as solve  # imports JAX
+    from farflung.studies.frank_wolfe.figures import converging
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: frank-wolfe)")] = None
-    """Directory for the numbers, the team's policies and the figure."""
-    force: bool = False
-    """Discard results with other settings that are in that directory."""
-
-
-def frank_wolfe(config: FrankWolfeRun, output: FrankWolfeOutput) -> Callable[[], int]:
-    """Maximise the entropy that infinitely many samples show, by Parallel Frank-Wolfe (Algorithm 2 of the paper)."""
-
-    def run() -> int:
-        check_world(config.world)
-        from farflung.runs.files import open_results, to_json
-        from farflung.studies.frank_wolfe.experiment import frank_wolfe as solve  # JAX with it
-        from farflung.studies.frank_wolfe.figures import converging
-
-        out = output.out or Path("frank-wolfe")
-        with open_results(out, "frank-wolfe", dataclasses.asdict(config), force=output.force) as results:
-            with progress_bar(output.quiet) as show:
-                found = solve(config, on_progress=lambda done, total, what: show(config.world, done, total, what))
-            summary = _summary(found)
-            results.write("summary.json", to_json(summary, indent=2))
-            pairs = zip(found.found.entropies.tolist(), found.found.gaps.tolist(), strict=True)
-            results.write_table("gaps.csv", [("iteration", "entropy", "gap"), *((i, *pair) for i, pair in enumerate(pairs))])
-            rows = [
-                (way, agents, iteration, gap)
-                for way, series in found.comparison.items()
-                for agents, gaps in zip(series.agents, series.gaps, strict=True)
-                for iteration, gap in enumerate(gaps.tolist())
-            ]
-            results.write_table("comparison.csv", [("plan", "agents", "iteration", "gap"), *rows])
-            results.write_arrays("policies.npz", logits=found.found.team.logits, is_time_dependent=True)
-            results.draw("convergence", converging(found))
-        if output.json:
-            print(to_json(summary))
-        elif not output.quiet:
-            _print(found, summary, out)
-        return 0
-
-    return run
+    with open_results(out, "frank-wolfe", dataclasses.asdict(config), force=force) as results:
+        with progress_bar(printing.quiet) as show:
+            found = solve(config, on_progress=lambda done, total, what: show(config.world, done, total, what))
+        summary = _summary(found)
+        results.write("summary.json", to_json(summary, indent=2))
+        pairs = zip(found.found.entropies.tolist(), found.found.gaps.tolist(), strict=True)
+        results.write_table("gaps.csv", [("iteration", "entropy", "gap"), *((i, *pair) for i, pair in enumerate(pairs))])
+        rows = [
+            (way, agents, iteration, gap)
+            for way, series in found.comparison.items()
+            for agents, gaps in zip(series.agents, series.gaps, strict=True)
+            for iteration, gap in enumerate(gaps.tolist())
+        ]
+        results.write_table("comparison.csv", [("plan", "agents", "iteration", "gap"), *rows])
+        results.write_arrays("policies.npz", logits=found.found.team.logits, is_time_dependent=True)
+        results.draw("convergence", converging(found))
+    printing.report(summary, partial(_print, found, summary, out))
+    return 0
 
 
 def _summary(convergence: "Convergence") -> dict[str, Any]:
@@ -88,12 +75,9 @@ def _summary(convergence: "Convergence") -> dict[str, Any]:
     }
 
 
-def _print(convergence: "Convergence", summary: dict[str, Any], out: Path) -> None:
-    from rich.table import Table
-
+def _print(convergence: "Convergence", summary: dict[str, Any], out: Path, console: "Console") -> None:
     from farflung.studies.frank_wolfe.experiment import WAYS
 
-    console = terminal.console()
     config = convergence.config
     smoothed = f"a smoothed entropy ({summary['objective']:.4f} here) of " if config.smoothing else ""
     console.print(
@@ -106,13 +90,11 @@ def _print(convergence: "Convergence", summary: dict[str, Any], out: Path) -> No
     if summary["theorem_iterations"] is not None:
         console.print(f"for a gap of {config.tolerance:g} the theorem asks for {summary['theorem_iterations']:,} iterations")
     if convergence.comparison:
-        table = Table(title=f"What the gap settles at with a constant step of {config.compare_step:g}, in nats")
-        table.add_column("agents (N)", justify="right")
-        for way in convergence.comparison:
-            table.add_column(WAYS[way], justify="right")
+        title = f"What the gap settles at with a constant step of {config.compare_step:g}, in nats"
+        rows = table(title, "agents (N)", *(WAYS[way] for way in convergence.comparison), left=())
         for agents, *floors in zip(config.compare, *(each.floors for each in convergence.comparison.values()), strict=True):
-            table.add_row(str(agents), *(f"{floor:.1e}" for floor in floors))
-        console.print(table)
+            rows.add_row(str(agents), *(f"{floor:.1e}" for floor in floors))
+        console.print(rows)
         for way, series in convergence.comparison.items():
             console.print(f"{WAYS[way]}: N^{series.exponent:.2f}, {series.verdict}", highlight=False)
     console.print(f"saved in {out}: see {out / 'convergence.png'}", soft_wrap=True)

@@ -1,47 +1,112 @@
-"""What the commands that make many trainings and one page share."""
+"""`farflung reproduce` and `farflung ablate`: many trainings and one page."""
 
+import os
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from farflung.cli.terminal import Output, progress_bar
+from farflung.cli import terminal
+from farflung.cli.drawing import drawing_processes
+from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
+from farflung.config import Ablate, Reproduce
 from farflung.config.checks import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from farflung.studies.suite import SuiteStatus
 
+_FOLDER = "Directory for the page, the figures, the numbers and the trained runs."
+_FORCE = "Replace results of another version or with other settings that are in the output directory."
 
-def run_suite(
+
+def reproduce(
+    config: Reproduce,
+    printing: Printing,
+    out: Annotated[Path | None, out_option(_FOLDER, "reproduction, or reproduction-preview")] = None,
+    force: Annotated[bool, switch(_FORCE)] = False,
+) -> int:
+    """Run every experiment of the paper again and write one page with the figures and a verdict on each claim."""
+    began = time.perf_counter()
+    # Many programs are compiled at once: on a GPU, one thread for each is faster than many threads for each.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_force_compilation_parallelism=1".strip()
+    terminal.use_all_cores()
+    from farflung.studies.reproduce.experiment import reproduce as rerun  # imports JAX
+    from farflung.studies.reproduce.report import write_report
+
+    out = out or Path("reproduction-preview" if config.quick else "reproduction")
+    with drawing_processes() as executor:
+        work = partial(rerun, config, out, force=force)
+        return _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
+
+
+def ablate(
+    config: Ablate,
+    printing: Printing,
+    out: Annotated[Path | None, out_option(_FOLDER, "ablation, or ablation-preview")] = None,
+    force: Annotated[bool, switch(_FORCE)] = False,
+) -> int:
+    """Train every credit with every optimiser and write one page about the effects."""
+    began = time.perf_counter()
+    terminal.use_all_cores()
+    from farflung.studies.ablate.experiment import ablate as compare  # imports JAX
+    from farflung.studies.ablate.report import write_ablation
+
+    out = out or Path("ablation-preview" if config.quick else "ablation")
+    work = partial(compare, config, out, force=force)
+    return _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+
+
+def _run(
     title: str,
     out: Path,
-    output: Output,
+    printing: Printing,
     work: Callable[..., Any],
     write: Callable[[Any], dict[str, Any]],
-    print_summary: Callable[[dict[str, Any]], None],
+    show_summary: "Callable[[dict[str, Any], Console], None]",
 ) -> int:
-    """Does the work with its progress shown, has the page written, and prints the summary that this returns."""
-    from farflung.runs.files import to_json
+    """Runs the trainings with a progress bar, writes the page, and prints the summary that `write` returns."""
     from farflung.runs.interrupts import Stopped, stoppable
 
     notes: list[str] = []
     with stoppable():
         try:
-            with progress_bar(output.quiet) as show:
+            with progress_bar(printing.quiet) as show:
 
                 def on_progress(status: "SuiteStatus") -> None:
                     show(title, status.steps, status.num_steps, status.what)
 
-                found = work(out, force=output.force, on_progress=on_progress, on_note=notes.append)
+                found = work(on_progress=on_progress, on_note=notes.append)
                 show(title, 1, 1, "figures and page")
                 summary = write(found)
         except KeyboardInterrupt:
-            raise Stopped(f"what is finished is kept in {out}: the same command goes on from there") from None
+            raise Stopped(f"finished trainings are saved in {out}: the same command continues") from None
         finally:
             for note in notes:
                 print(f"farflung: {printable(note)}", file=sys.stderr)
-    if output.json:
-        print(to_json(summary))
-    elif not output.quiet:
-        print_summary(summary)
+    printing.report(summary, partial(show_summary, summary))
     return 0
+
+
+def _print_claims(summary: dict[str, Any], console: "Console") -> None:
+    claims: dict[str, dict[str, dict[str, int]]] = summary["claims"]
+    schedules = [f"learning rate of the {schedule}" for schedule in claims]
+    rows = table("In how many settings the paper's claims hold / are undecided / do not hold", "claim", *schedules)
+    for statement in next(iter(claims.values())):
+        rows.add_row(statement, *(" / ".join(map(str, claims[schedule][statement].values())) for schedule in claims))
+    console.print(rows)
+    console.print(f"{summary['seconds']:.1f} s. See {summary['page']}", soft_wrap=True)
+
+
+def _print_settings(summary: dict[str, Any], console: "Console") -> None:
+    columns = ("setting", "paper, % of ceiling", "defaults, %", "one policy, %", "independent, %", "fewer steps")
+    rows = table("The defaults against the paper's preset (mean over seeds)", *columns)
+    for row in summary["settings"]:
+        percentages = [f"{row[name]:.2f}" for name in ("paper", "defaults", "single", "independent")]
+        fewer = "never there" if row["times_fewer_steps"] is None else f"{row['times_fewer_steps']:,.0f} x"
+        rows.add_row(f"{row['world']}, m = {row['agents']}", *percentages, fewer)
+    console.print(rows)
+    console.print(f"{summary['seconds']:.0f} s; see {summary['page']}", soft_wrap=True)

@@ -1,46 +1,52 @@
-"""What all commands share: where results go, what is printed, and how far long work is."""
+"""Options, tables and progress bars that the commands have in common."""
 
 import contextlib
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from farflung.config.checks import check_name, printable
+from farflung.config.checks import check_name, check_world, printable
 from farflung.config.options import LOGGERS, one_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Output:
-    """Where the results go, and what is printed."""
+class Printing:
+    """What is printed."""
 
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: a new one under runs/)")] = None
-    """Directory for the run: config, metrics, policies, figure, summary."""
-    force: bool = False
-    """Replace a run that is already in that directory."""
     quiet: bool = False
-    """Print nothing but errors (and the JSON, if asked for)."""
+    """Print errors only, and the JSON object if there is --json."""
     json: bool = False
     """Print the summary as one JSON object on stdout, and everything else on stderr."""
+
+    def report(self, summary: Any, show: "Callable[[Console], None]", *, beside_json: bool = False) -> None:
+        """Prints the results: a table unless quiet, or the JSON object (with the table on stderr if `beside_json`)."""
+        if not self.quiet and (beside_json or not self.json):
+            show(console(stderr=self.json))
+        if self.json:
+            from farflung.runs.files import to_json
+
+            print(to_json(summary))
 
 
 @dataclass(frozen=True)
 class Logging:
-    """Where the training can be followed while it runs."""
+    """Logs to watch while the training runs."""
 
     log: Annotated[tuple[str, ...] | None, one_of(LOGGERS, is_repeated=True)] = None
-    """Event files for TensorBoard, a CSV file that grows, Weights & Biases, trackio."""
+    """Log the metrics during training: TensorBoard event files, a CSV file, Weights & Biases, trackio."""
     log_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("logs")
-    """Directory for them, in which each run gets a new one."""
+    """Directory for logs; each run writes to a new folder in it."""
 
     def __post_init__(self) -> None:
         if self.log == ():
@@ -49,18 +55,37 @@ class Logging:
             check_name("logger", name, LOGGERS)
 
 
+def out_option(contents: str, default: str, metavar: str = "DIR") -> object:
+    """How `--out` is shown."""
+    return tyro.conf.arg(metavar=metavar, help=contents, help_behavior_hint=f"(default: {default})")
+
+
+def switch(meaning: str) -> object:
+    """How an option without a value is shown."""
+    return tyro.conf.arg(help=meaning)
+
+
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_all_cores() -> None:
-    """Makes each CPU core a JAX device, unless the user has said how many there should be, and wakes up the devices."""
+    """Makes each CPU core a JAX device, unless the user has set the number of devices, and starts up the devices."""
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", num_cores())
-    threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds, in which more can be imported
+    threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
+
+
+def import_world(name: str | None) -> None:
+    """Imports the module of a user's own world; a run by itself never imports a module from the current folder.
+
+    The run has the other settings of the world, such as its horizon and its grid.
+    """
+    if name is not None:
+        check_world(name)
 
 
 def rate(steps_per_second: float) -> str:
@@ -68,8 +93,8 @@ def rate(steps_per_second: float) -> str:
     return f"{million:.1f}M steps/s" if million >= 1 else f"{steps_per_second:,.0f} steps/s"
 
 
-def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = True) -> "Console":
-    """Where tables and sentences are printed: names may come from files, and none of them steers the terminal."""
+def console(*, stderr: bool = False) -> "Console":
+    """A console that escapes control characters, since names may come from files of others."""
     from rich.console import Console
     from rich.text import Text
 
@@ -80,19 +105,29 @@ def console(*, stderr: bool = False, soft_wrap: bool = False, highlight: bool = 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return Plain(stderr=stderr, soft_wrap=soft_wrap, highlight=highlight, markup=False, emoji=False)
+    return Plain(stderr=stderr, markup=False, emoji=False)
+
+
+def table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table":
+    """An empty table; the columns with the indices `left` are aligned to the left, the others to the right."""
+    from rich.table import Table
+
+    empty = Table(title=title)
+    for number, name in enumerate(columns):
+        empty.add_column(name, justify="left" if number in left else "right")
+    return empty
 
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Has whatever fails tell so in one line on stderr, and all else that loggers and simulators print go there too."""
+    """Prints farflung's warnings as one line each, and redirects the output of loggers and simulators to stderr."""
     from farflung.loggers import LoggerWarning
     from farflung.policies.rollout import WorldWarning
     from farflung.runs.checkpoints import CheckpointWarning
     from farflung.worlds.hosted.pool import SimulatorWarning
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-        honest = warnings.showwarning
+        show_others = warnings.showwarning
         warnings.simplefilter("always", SimulatorWarning)
         warnings.simplefilter("always", WorldWarning)
 
@@ -100,7 +135,7 @@ def one_line_warnings() -> Iterator[None]:
             if issubclass(category, CheckpointWarning | LoggerWarning | SimulatorWarning | WorldWarning):
                 print(f"farflung: {printable(str(message))}", file=sys.stderr)
             else:
-                honest(message, category, *where, **more)
+                show_others(message, category, *where, **more)
 
         warnings.showwarning = show
         yield
@@ -108,7 +143,7 @@ def one_line_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(is_quiet: bool) -> Iterator[Callable[[str, int, int, str], None]]:
-    """A function of what is done, how far, out of how much, and a remark, that shows a bar on stderr from its first call on."""
+    """Yields a function of the task, the steps done, their total and a remark; it shows a progress bar on stderr."""
     if is_quiet:
         yield lambda *_: None
         return

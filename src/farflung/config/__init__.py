@@ -1,11 +1,7 @@
-"""What a user can ask for, checked before any work is done and without importing JAX."""
+"""Settings of the commands: frozen dataclasses that check their values, without importing JAX."""
 
-from farflung.config.bounds import CeilingOptions, Concentration, FrankWolfeRun
-from farflung.config.compare import Compare
-from farflung.config.data import Collect, OfflineLearning, check_dataset_id
-from farflung.config.explore import Explore
-from farflung.config.film import Film
-from farflung.config.hosting import Features, Hosting
+from farflung.config.checks import check_world, is_map_file
+from farflung.config.explore import Explore, WorldOptions
 from farflung.config.options import (
     CEILING_METHODS,
     CONTINUOUS_WORLDS,
@@ -22,8 +18,8 @@ from farflung.config.options import (
     PRESETS,
     SCHEDULES,
 )
-from farflung.config.studies import Ablate, Reproduce
-from farflung.config.worlds import check_world, is_map_file
+from farflung.config.runs import Collect, Compare, Film, OfflineLearning, Resume, check_dataset_id
+from farflung.config.studies import Ablate, CeilingOptions, Concentration, FrankWolfeRun, Reproduce
 
 __all__ = [
     "CEILING_METHODS",
@@ -46,12 +42,12 @@ __all__ = [
     "Compare",
     "Concentration",
     "Explore",
-    "Features",
     "Film",
     "FrankWolfeRun",
-    "Hosting",
     "OfflineLearning",
     "Reproduce",
+    "Resume",
+    "WorldOptions",
     "check_dataset_id",
     "check_world",
     "is_map_file",

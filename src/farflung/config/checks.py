@@ -1,13 +1,16 @@
-"""What a user gives, checked: a mistake becomes a ValueError that says what was expected and what came."""
+"""Checks of settings: a mistake becomes a ValueError of one line that says what was expected and what came."""
 
 import difflib
 import importlib
 import math
 import numbers
 import operator
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
+
+from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
 
 _LONGEST = 4096
 _LARGEST_FLOAT = 3.4e38  # of 32 bits
@@ -16,7 +19,7 @@ MOST = 2**31 - 1
 
 
 def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
-    """The value as an int, if it is a whole number from 1 on."""
+    """The value as an int; raises ValueError unless it is a whole number from 1 on."""
     number = _as_int(value)
     if number is None:
         raise ValueError(f"{name} must be a whole number, not {value!r}")
@@ -28,7 +31,7 @@ def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
 
 
 def printable(text: str) -> str:
-    r"""A text as a terminal may show it: what could steer the terminal, or cannot be written at all, as an escape.
+    r"""A text that is safe to print: control characters and characters that cannot be encoded are escaped.
 
     >>> printable("\x1b[31mred")
     '\\x1b[31mred'
@@ -38,17 +41,19 @@ def printable(text: str) -> str:
 
 def check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
-        raise ValueError(f"{name} is a text of at most {_LONGEST} characters, none of them for control, not {value!r:.80}")
+        raise ValueError(f"{name} must be a text of at most {_LONGEST} printable characters, not {value!r:.80}")
 
 
 def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
-    """The seeds as ints, if there are any and they fit 32 bits."""
+    """The seeds as ints; raises ValueError unless there are some, from 0 to 2^32 - 1."""
     values = tuple(seeds)
     numbers = tuple(number for seed in values if (number := _as_int(seed)) is not None and 0 <= number < 2**32)
     if not values:
         raise ValueError("at least one seed is needed")
     if len(numbers) < len(values):
-        raise ValueError(f"a seed is a whole number from 0 to {2**32 - 1}: {', '.join(map(str, values))} are not all such")
+        raise ValueError(
+            f"a seed is a whole number from 0 to {2**32 - 1}, which not all of these are: {', '.join(map(str, values))}"
+        )
     return numbers
 
 
@@ -60,7 +65,7 @@ def _as_int(value: Any) -> int | None:
 
 
 def check_team_in_world(config: Any) -> None:
-    """Checks the fields that say how many agents play how long in which world, and makes whole numbers of them."""
+    """Checks agents, trajectories, horizon and slip, as far as the config has them, and converts the first three to int."""
     for name in {"agents", "trajectories", "horizon"} & {field.name for field in fields(config)}:
         value = getattr(config, name)
         if value is not None or name != "horizon":
@@ -80,18 +85,20 @@ def check_probability(name: str, value: Any) -> None:
 
 
 def check_frank_wolfe(config: Any) -> None:
-    """Checks the settings of Parallel Frank-Wolfe that its class and its command share."""
+    """Checks the settings of Parallel Frank-Wolfe that the algorithm and the command have in common."""
     if config.step_size is not None:
         check_share("step_size", config.step_size)
     for name in ("smoothing", "density_tolerance", "planning_tolerance"):
         if not 0 <= getattr(config, name) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(config, name)}")
     if config.smoothing == 0 and (config.density_tolerance > 0 or config.planning_tolerance > 0):
-        raise ValueError("sampled oracles need a smoothing above 0, say 0.001: the entropy's gradient has no bound without")
+        raise ValueError(
+            "density_tolerance and planning_tolerance need a smoothing above 0, such as 0.001, to bound the entropy's gradient"
+        )
 
 
 def check_checkpoints(minutes: Any, updates: Any) -> None:
-    """Checks how often there are checkpoints, for the function and the command that share these settings."""
+    """Checks the intervals between checkpoints."""
     check_positive("checkpoint_minutes", minutes)
     if updates is not None:
         whole_number("checkpoint_updates", updates)
@@ -99,7 +106,7 @@ def check_checkpoints(minutes: Any, updates: Any) -> None:
 
 def check_share(name: str, value: Any) -> None:
     if not (isinstance(value, numbers.Real) and 0 < float(value) <= 1):
-        raise ValueError(f"{name} is a share above 0 and at most 1, not {value}")
+        raise ValueError(f"{name} must be above 0 and at most 1, not {value}")
 
 
 def check_slip(slip: Any) -> None:
@@ -108,7 +115,7 @@ def check_slip(slip: Any) -> None:
 
 
 def check_learning(config: Any) -> None:
-    """Checks how policies are learnt; each setting may be a number or, with one for each seed, a sequence of numbers."""
+    """Checks the settings of an optimiser; each is a number, or a sequence with one number per seed."""
     positive = ("must be a positive number", lambda value: 0 < value < math.inf)
     not_negative = ("must be at least 0", lambda value: 0 <= value < math.inf)
     share = ("must be above 0 and at most 1", lambda value: 0 < value <= 1)
@@ -129,7 +136,7 @@ def check_learning(config: Any) -> None:
 
 
 def optional_package(name: str, installed_by: str) -> Any:
-    """A package that farflung does without until somebody asks for what it does."""
+    """Imports an optional package; if it is missing, the ValueError names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -142,7 +149,40 @@ def check_name(kind: str, name: Any, known: Sequence[str]) -> None:
 
 
 def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequence[str]) -> str:
-    """The message about a name that doesn't exist, with the nearest that does."""
+    """The error message for an unknown name, with the most similar known one."""
     nearest = difflib.get_close_matches(str(name), list(candidates), n=1)
     suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     return f"unknown {kind} {name!r}{suggestion}: choose {', '.join(known)}"
+
+
+def check_world(name: str) -> None:
+    """Raises ValueError unless there is a world, a map file, a Gymnasium id or an importable object of that name."""
+    named = (*PAPER_WORLDS, *CONTINUOUS_WORLDS)
+    if name in named or is_map_file(name):
+        return
+    if name and os.path.isdir(name):  # noqa: PTH112
+        raise ValueError(f"{name!r} is a directory, not a map")
+    import gymnasium  # takes a while, and the named worlds don't need it
+
+    module, _, plain = name.rpartition(":")
+    if module:
+        try:
+            imported = importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"the module of {name!r} cannot be imported: {error}") from None
+        if plain not in gymnasium.registry and not hasattr(imported, plain):
+            homes = {
+                known: getattr(spec.entry_point, "__module__", spec.entry_point) for known, spec in gymnasium.registry.items()
+            }
+            own = [known for known, home in homes.items() if str(home).startswith(module)]
+            registered = f" (it registers {', '.join(own)})" if own else ""
+            raise ValueError(
+                f"the module {module} has no world {plain!r} and registers no environment of that name{registered}"
+            )
+    elif plain not in gymnasium.registry:
+        candidates = [*named, *gymnasium.registry]
+        raise ValueError(f"{unknown_name('world', name, candidates, named)}, the path of a map or a Gymnasium id")
+
+
+def is_map_file(name: str) -> bool:
+    return os.path.isfile(name)  # noqa: PTH113  (Path's raises if a name is too long to be one)

@@ -1,9 +1,9 @@
-"""What `farflung explore` can be asked for."""
+"""Settings of `farflung explore`."""
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -15,6 +15,7 @@ from farflung.config.checks import (
     check_positive,
     check_team_in_world,
     check_text,
+    is_map_file,
     whole_number,
     whole_seeds,
 )
@@ -23,6 +24,7 @@ from farflung.config.options import (
     COMBINED_CREDITS,
     CONTINUOUS_WORLDS,
     CREDITS,
+    DERIVED,
     ENTROPY,
     LEARNING_RATES,
     NETWORKS,
@@ -34,113 +36,114 @@ from farflung.config.options import (
     PRESETS,
     STDS,
     TABLES,
-    UNSET,
+    Derived,
     Horizon,
-    Resolved,
     Slip,
     World,
     default_is,
     from_preset,
-    listed,
     one_of,
 )
-from farflung.config.worlds import is_map_file
 
 _BONUS_LEFT = 5.0
-_OF_NETWORKS = ("hidden", "std", "init_std")
+_FOR_NETWORKS = ("hidden", "std", "init_std")
 _LEAST_STD, _MOST_STD = 0.01, 7.0
+_RATES, _NEURAL_RATES = (
+    ", ".join(f"{rate} {name}" for name, rate in rates.items()) for rates in (LEARNING_RATES, NEURAL_LEARNING_RATES)
+)
 
 
 @dataclass(frozen=True)
 class Explore:
-    """Train a team of agents to visit, together, as many different states as evenly as possible.
+    """Train a team of agents that visit, together, as many different states as evenly as possible.
 
-    WORLD is room-det, room-stoc, maze-det or maze-stoc; the path of a text map (# wall, . free, S start, G goal); a world whose
-    states are vectors (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid, mountain-car, pendulum,
-    ant ...), where policies are neural networks; or the id of a Gymnasium environment (module:id imports the module first). One
-    that carries a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped on the host, by
-    networks where its observations are real numbers.
+    WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
+    S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
+    mountain-car, mountain-car-discrete, pendulum, ant); the id of a Gymnasium environment (MODULE:ID imports the module
+    first); or MODULE:NAME, a world of your own. Where states are vectors, policies are neural networks. A Gymnasium
+    environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped in Python.
     """
 
-    _left_open: ClassVar[tuple[str, ...]] = ()
-    """Of each config, what was left open when it was made."""
+    given: ClassVar[Mapping[str, Any]]
+    """Of each config: the settings without those whose defaults depend on other settings or on the world."""
 
     world: World
-    """The name of a world, the path of a map, or a Gymnasium id."""
+    """Name of a world, path of a map, Gymnasium id, or MODULE:NAME of your own world."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
-    """Trajectories that each agent plays per batch element (K)."""
+    """Trajectories that each agent plays per batch element (K in the paper)."""
     horizon: Horizon = None
-    """Actions in an episode (T)."""
+    """Actions in an episode (T in the paper)."""
     slip: Slip = None
-    """Probability that another action is taken than the chosen one; for maps."""
+    """Probability that a random action replaces the chosen one; only for maps."""
     batch_size: int = 40
-    """Independent repetitions of the team's episodes that one update averages over (B)."""
+    """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(PRESETS))] = "farflung"
-    """Where the defaults of what follows come from: our best, or the paper's."""
+    """Default settings for training: farflung's, which learn faster, or the paper's."""
     algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = ALGORITHM
-    """Training algorithm: pgpse, or one of your own that Python can import."""
+    """Training algorithm: pgpse, or MODULE:NAME of your own."""
     entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = ENTROPY
-    """Entropy that is maximised: the world's own estimate, or one of your own that Python can import."""
-    updates: Annotated[Resolved[int], from_preset("updates")] = UNSET
-    """Policy updates (N)."""
-    credit: Annotated[Resolved[str], from_preset("credit", CREDITS)] = UNSET
+    """Entropy to maximise: the world's own estimate (auto), or MODULE:NAME of your own."""
+    updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
+    """Policy updates (N in the paper)."""
+    credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(CREDITS) + "}|MODULE:NAME")] = DERIVED
     """How the team's entropy becomes the weight of each action; MODULE:NAME for a function of your own."""
     combinations: int = 1
-    """Ways to make teams of a batch's trajectories that difference and causal are averaged over."""
-    optimizer: Annotated[Resolved[str], from_preset("optimizer", OPTIMIZERS)] = UNSET
-    """Plain gradient ascent, Adam, the natural gradient, or that with steps of a given KL divergence."""
-    learning_rate: Annotated[
-        Resolved[float], default_is(f"{listed(LEARNING_RATES)}; networks: {listed(NEURAL_LEARNING_RATES)}", "FLOAT")
-    ] = UNSET
-    """Step size of the optimiser; for trust-region the KL divergence of a step in nats."""
+    """Number of regroupings of the batch into teams over which the credit (difference or causal) is averaged."""
+    optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(OPTIMIZERS) + "}")] = DERIVED
+    """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
+    learning_rate: Annotated[Derived[float], default_is(f"{_RATES}; networks: {_NEURAL_RATES}", "FLOAT")] = DERIVED
+    """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
-    """Factor on the learning rate after each update; the paper's text has 0.999, its code 1."""
-    policy: Annotated[Resolved[str], from_preset("policy", POLICIES)] = UNSET
-    """One softmax table per agent, or one for each time (auto: if small); for vectors a network each, or a shared trunk."""
+    """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
+    policy: Annotated[
+        Derived[str],
+        default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(POLICIES) + "}"),
+    ] = DERIVED
+    """Softmax tables, for each time step or not (auto: by size); for vectors, one network per agent or a shared trunk."""
     hidden: tuple[int, ...] = (64, 64)
-    """Widths of the layers of such networks."""
+    """Widths of the hidden layers of a neural network."""
     std: Annotated[str, one_of(STDS)] = "free"
-    """Whether the standard deviations of their actions are parameters, or depend on the state."""
+    """Standard deviation of the Gaussian policy of a neural network: a free parameter, or computed from the state."""
     init_std: float = 0.6
-    """What they start at, before an action is squashed into its bounds."""
-    init_scale: Annotated[Resolved[float], from_preset("init_scale")] = UNSET
-    """The policies' first logits are drawn uniformly from (-init_scale, init_scale); a factor on a network's last weights."""
-    entropy_bonus: Annotated[Resolved[float], from_preset("entropy_bonus")] = UNSET
-    """Weight of the policies' own mean entropy, against early determinism."""
-    bonus_decay: Annotated[Resolved[float], default_is("so that 1% is left at the end", "FLOAT")] = UNSET
-    """Factor on that weight after each update."""
-    steps_per_batch: Annotated[Resolved[int], from_preset("steps_per_batch")] = UNSET
-    """Steps that are made with one batch, with clipped importance weights after the first."""
+    """Initial standard deviation of the Gaussian policy, before tanh."""
+    init_scale: Annotated[Derived[float], from_preset("init_scale", "FLOAT")] = DERIVED
+    """Initial logits are uniform in (-init_scale, init_scale); in a neural network, a factor on the last layer's weights."""
+    entropy_bonus: Annotated[Derived[float], from_preset("entropy_bonus", "FLOAT")] = DERIVED
+    """Weight of a bonus for the entropy of the policies' actions, against early determinism."""
+    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end", "FLOAT")] = DERIVED
+    """Factor on the weight of the entropy bonus after each update."""
+    steps_per_batch: Annotated[Derived[int], from_preset("steps_per_batch", "INT")] = DERIVED
+    """Gradient steps per batch; after the first one, importance weights are clipped as in PPO."""
     clip: float = 0.2
-    """How much an action's probability may change in them, relative to what it was."""
+    """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
-    """Train the paper's baseline instead: one policy that plays agents x trajectories trajectories."""
+    """Train the paper's baseline instead: one policy that plays the trajectories of all agents."""
     independent: bool = False
-    """Train a baseline that the paper lacks instead: each agent for its own entropy alone."""
+    """Train another baseline instead: each agent maximises the entropy of its own states."""
     stop_when_flat: bool = False
     """Stop early when the mean entropy no longer grows."""
     seeds: tuple[int, ...] = PAPER_SEEDS
-    """One independent training run each; they run side by side on all cores or devices."""
-    log_every: Annotated[int | None, default_is("so many that recording costs under 10% of the time")] = None
-    """Updates between records of the metrics."""
+    """Random seeds, with one independent training each; all run in parallel."""
+    log_every: Annotated[int | None, default_is("often, as long as this takes less than 10% of the time")] = None
+    """Updates between two records of the metrics."""
 
     def __post_init__(self) -> None:
+        given = [field.name for field in fields(self) if getattr(self, field.name) is not None]
         check_text("world", self.world)
         for name in ("single", "independent", "stop_when_flat"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is true or false, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
         check_name("preset", self.preset, tuple(PRESETS))
-        object.__setattr__(self, "_left_open", tuple(field.name for field in fields(self) if getattr(self, field.name) is None))
-        if self.policy is None and self.world in CONTINUOUS_WORLDS:
-            object.__setattr__(self, "policy", "neural")
+        if self.world in CONTINUOUS_WORLDS:
+            self._default("policy", "neural")
         presets, rates = (NEURAL_PRESETS, NEURAL_LEARNING_RATES) if self.is_neural else (PRESETS, LEARNING_RATES)
         for name, value in presets[self.preset].items():
             self._default(name, value)
         check_name("optimizer", self.optimizer, OPTIMIZERS)
         if self.optimizer not in rates:
-            raise ValueError(f"{self.optimizer} steps are for tables: networks learn with {' or '.join(rates)}")
+            raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
         self._default("learning_rate", rates[self.optimizer])
         check_team_in_world(self)
         for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
@@ -150,43 +153,70 @@ class Explore:
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         check_learning(self)
         for name, known in (("algorithm", (ALGORITHM,)), ("entropy", (ENTROPY,)), ("credit", CREDITS)):
+            check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 check_name(name, getattr(self, name), known)
-            check_text(name, getattr(self, name))
         for name, names in (("policy", POLICIES), ("std", STDS)):
             check_name(name, getattr(self, name), names)
-        if self.world in CONTINUOUS_WORLDS and self.policy in TABLES:
-            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
+        if self.world in CONTINUOUS_WORLDS:
+            self._check_no_table()
         if not isinstance(self.hidden, Iterable) or not tuple(self.hidden):
-            raise ValueError(f"hidden is the widths of one or more layers, not {self.hidden!r}")
+            raise ValueError(f"hidden must be the widths of one or more layers, not {self.hidden!r}")
         object.__setattr__(self, "hidden", tuple(whole_number("hidden", width) for width in self.hidden))
         check_positive("init_std", self.init_std)
         if not _LEAST_STD <= self.init_std <= _MOST_STD:
-            raise ValueError(f"init_std lies between {_LEAST_STD} and {_MOST_STD}, not {self.init_std}")
+            raise ValueError(f"init_std must lie between {_LEAST_STD} and {_MOST_STD}, not {self.init_std}")
         if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
-            raise ValueError(f"combinations serve the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
+            raise ValueError(f"combinations are for the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:
-            raise ValueError(f"a batch of {self.batch_size} has no more than as many combinations, not {self.combinations}")
+            raise ValueError(f"combinations must be at most the batch size, {self.batch_size}, not {self.combinations}")
         if self.single and self.independent:
-            raise ValueError("a single policy has nobody to be independent of: choose --single or --independent")
+            raise ValueError("--single and --independent exclude each other")
         object.__setattr__(self, "seeds", whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
+        object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
+
+    def resolved(self, *, has_vectors: bool) -> "Explore":
+        """The config for a world whose states are vectors or not: filled in with the defaults for that kind of world.
+
+        Raises ValueError if a setting is for the other kind.
+        """
+        if has_vectors:
+            if self.is_neural:
+                return self
+            if "policy" in self.given:
+                self._check_no_table()
+            return Explore(**{**self.given, "policy": "neural"})
+        if self.is_neural:
+            raise ValueError(f"{self.world} has finitely many states: its policies are tables, not networks")
+        for field in fields(self):
+            if field.name in _FOR_NETWORKS and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"{field.name} is for networks: {self.world} has finitely many states, its policies are tables"
+                )
+        return self
+
+    def with_networks(self) -> "Explore":
+        return self.resolved(has_vectors=True)
+
+    def with_tables(self) -> "Explore":
+        return self.resolved(has_vectors=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The settings for a file; the algorithm and the entropy only if they are the user's own."""
+        """The settings for a file; the algorithm and the entropy only if they are not the default ones."""
         defaults = {"algorithm": ALGORITHM, "entropy": ENTROPY}
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
     def name(self) -> str:
-        """What a run of it is called: after the world and who explores it."""
+        """A name for a run, from the world and the size of the team."""
         world = Path(self.world).stem if is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
 
     @property
     def num_policies(self) -> int:
-        """As many as agents, or one that plays all their trajectories."""
+        """One per agent, or a single one that plays the trajectories of all agents."""
         return 1 if self.single else self.agents
 
     @property
@@ -197,31 +227,49 @@ class Explore:
     def is_neural(self) -> bool:
         return self.policy in NETWORKS
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The settings that were not left open."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self._left_open}
-
-    def with_networks(self) -> "Explore":
-        """The same for a world whose states turned out to be vectors: what was left open is settled anew."""
-        if self.is_neural:
-            return self
-        if self.policy in TABLES and "policy" not in self._left_open:
-            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
-        left_open: dict[str, Any] = dict.fromkeys(self._left_open)
-        return replace(self, **(left_open | {"policy": "neural"}))
-
-    def with_tables(self) -> "Explore":
-        """The same for a world that turned out to have finitely many states, where nothing is to be said about networks."""
-        if self.is_neural:
-            raise ValueError(f"{self.world} has finitely many states: its policies are tables, not networks")
-        for field in fields(self):
-            if field.name in _OF_NETWORKS and getattr(self, field.name) != field.default:
-                raise ValueError(
-                    f"{field.name} is for networks: {self.world} has finitely many states, its policies are tables"
-                )
-        return self
-
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
+
+    def _check_no_table(self) -> None:
+        if self.policy in TABLES:
+            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
+
+
+@dataclass(frozen=True)
+class WorldOptions:
+    """Options for Gymnasium environments and for worlds whose states are vectors."""
+
+    hosted: bool = False
+    """Call the environment's own step() although it has a transition table. Much slower."""
+    observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
+    """Attributes of a Gymnasium environment to use as its state, such as MiniGrid's agent_pos and agent_dir."""
+    env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
+    """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
+    copies: int = 64
+    """Copies of a Gymnasium environment that are stepped together in one process."""
+    workers: int = 0
+    """Worker processes, each with its own copy of a Gymnasium environment, for slow simulators; 0 uses none."""
+    timeout: float = 60.0
+    """Seconds without a response after which a worker process is restarted."""
+    project: Annotated[tuple[int, ...] | None, default_is("all if there are at most 3, else 0 1", "INT [INT ...]")] = None
+    """Indices of the numbers in an observation, from 0 on, whose entropy is maximised where states are vectors."""
+    neighbours: Annotated[int | None, default_is("4, or the named world's own")] = None
+    """k of the k-nearest-neighbour entropy estimate where states are vectors; 0 counts grid cells instead."""
+    bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
+    """Grid cells per feature; with discrete actions, and without --project and --neighbours, policies are tables of cells."""
+    low: Annotated[
+        tuple[float, ...] | None,
+        default_is("the space's lower bounds, or from the smallest values seen with random actions", "FLOAT [FLOAT ...]"),
+    ] = None
+    """Lower bounds of the grid, per feature."""
+    high: Annotated[
+        tuple[float, ...] | None,
+        default_is("the space's upper bounds, or from the largest values seen with random actions", "FLOAT [FLOAT ...]"),
+    ] = None
+    """Upper bounds of the grid, per feature."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}

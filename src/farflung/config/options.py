@@ -1,6 +1,6 @@
-"""The names and defaults that configs share, and how their options are shown."""
+"""Names and defaults that several configs share, and how the command line shows their options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import tyro
@@ -20,7 +20,7 @@ CONTINUOUS_WORLDS = (
 )
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, ENTROPY = "pgpse", "auto"
-"""What `explore` trains with and maximises unless something else is asked for."""
+"""The default training algorithm and the default entropy (the one that the world proposes)."""
 CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
@@ -36,14 +36,13 @@ METRICS = (
     "particle_entropy",
     "percent_of_ceiling",
 )
-"""What runs can be compared by: what is recorded of them, and how near the best possible they came."""
-OPTIMIZERS = ("sgd", "adam", "natural", "trust-region")
-NEURAL_OPTIMIZERS = ("sgd", "adam")
+"""Scores by which runs can be compared: the recorded metrics and the percentage of the ceiling."""
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
-"""What an optimiser starts from if nothing else is asked for."""
+"""Default learning rate of each optimiser for tabular policies, and below for neural networks."""
 NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
+OPTIMIZERS, NEURAL_OPTIMIZERS = tuple(LEARNING_RATES), tuple(NEURAL_LEARNING_RATES)
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 TABLES = ("stationary", "time-dependent")
 NETWORKS = ("neural", "shared-trunk")
@@ -70,7 +69,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps_per_batch": 1,
     },
 }
-"""Ways to train tables in worlds with finitely many states: ours, and the paper's."""
+"""Default settings for tabular policies: ours, and the paper's."""
 NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     "farflung": {
         "updates": 500,
@@ -89,36 +88,30 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
         "steps_per_batch": 1,
     },
 }
-"""The same for networks in worlds whose states are vectors; the paper has none, so that its preset differs in the credit."""
-UNSET: Any = None
-"""A default that depends on other settings, and is put in its place when a config is made."""
+"""Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
 if TYPE_CHECKING:
     _T = TypeVar("_T")
-    Resolved = Annotated[_T, "what every config has, though it need not be given"]
+    Derived = Annotated[_T, "a setting whose default depends on other settings"]
 else:
-    Resolved = Optional
+    Derived = Optional
+DERIVED: Any = None
+"""The default of a `Derived` field; the config replaces it by a value."""
 
 
 def default_is(text: str, metavar: str = "INT") -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
 
 
-def listed(rates: Mapping[str, float]) -> str:
-    return ", ".join(f"{rate} {name}" for name, rate in rates.items())
-
-
 def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
     return tyro.conf.arg(metavar="{" + ",".join(names) + "}" + (" ..." if is_repeated else ""))
 
 
-def from_preset(name: str, names: Sequence[str] = ()) -> object:
-    metavar = "{" + ",".join(names) + "}" if names else "INT" if isinstance(PRESETS["paper"][name], int) else "FLOAT"
-    hint = f"{PRESETS['farflung'][name]}; preset paper: {PRESETS['paper'][name]}"
-    if (networks := NEURAL_PRESETS["farflung"].get(name, hint)) != PRESETS["farflung"][name]:
-        hint += f"; networks: {networks}" if name in NEURAL_PRESETS["farflung"] else "; neural where states are vectors"
-    return default_is(hint, metavar)
+def from_preset(name: str, metavar: str) -> object:
+    """How an option is shown whose default comes from the preset."""
+    default, paper, networks = PRESETS["farflung"][name], PRESETS["paper"][name], NEURAL_PRESETS["farflung"][name]
+    return default_is(f"{default}; paper preset: {paper}" + (f"; networks: {networks}" if networks != default else ""), metavar)
 
 
 World = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]
-Horizon = Annotated[int | None, default_is("the paper's, else the world's own limit or what the farthest state needs")]
+Horizon = Annotated[int | None, default_is("the paper's or the environment's own; in a map, enough for the farthest state")]
 Slip = Annotated[float | None, default_is("0.2 for the -stoc worlds, else 0", "FLOAT")]

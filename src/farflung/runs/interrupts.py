@@ -1,4 +1,4 @@
-"""Signals that ask for an end: the work goes on to the next good place, and who asks twice is not kept waiting."""
+"""Ctrl-C and SIGTERM: the first one stops the work at the next safe place, the second one ends the process at once."""
 
 import contextlib
 import multiprocessing
@@ -8,183 +8,174 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from multiprocessing import util
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SECONDS_TO_HEED = 2.0
-_SECONDS_TO_TIDY = 1.0
-_listener: "_Listener | None" = None
+_RESPONSE_SECONDS = 2.0
+_watch: "_Watch | None" = None
 
 
 class Stopped(KeyboardInterrupt):
-    """Work was stopped by a signal, where nothing is lost by that."""
+    """A signal stopped the work at a safe place; `code` is the exit code for the process."""
 
     def __init__(self, *notes: str) -> None:
         super().__init__(*notes)
         self.code = 128 + (asked() or signal.SIGINT)
-        """With which the process exits."""
 
 
 def asked() -> int | None:
-    """The signal that has asked for an end, if any has."""
-    return None if _listener is None else _listener.asked
+    """The signal that asked the process to stop, or None."""
+    return None if _watch is None else _watch.signal
 
 
 def check() -> None:
-    """Raises `Stopped` if somebody has asked for an end."""
+    """Raises `Stopped` if a signal asked the process to stop."""
     if asked() is not None:
         raise Stopped
 
 
 @contextlib.contextmanager
-def ending(say: Callable[[], None]) -> Iterator[None]:
-    """Has Ctrl-C and SIGTERM raise `Stopped` in a program, but for what is `stoppable` in it.
+def interruptible(last_words: Callable[[], None]) -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM raise `Stopped` in a program, except in its `stoppable` blocks.
 
-    Whoever cannot do that or doesn't get to it soon, as in an import or in long compiled code, is ended all the same; as
-    everybody is by a second signal.
+    The process ends at once if a second signal comes, if it does not respond within 2 s (in compiled code), or if an exception
+    would be lost (in an import or a garbage collection).
 
     Args:
-        say: the last words of a process that is ended so.
+        last_words: called when the process ends in this way.
     """
-    if not _can_listen():
+    if _watch is not None or not _is_main_thread():
         yield
         return
-    with _listening(_Listener(num_blocks=0, say=say)) as listener:
-        shown = sys.unraisablehook
+    with _Watch(0, last_words) as watch:
+        show_others = sys.unraisablehook
 
         def show(unraisable: Any) -> None:
-            if isinstance(unraisable.exc_value, Stopped):  # raised where that stops nobody, such as in a garbage collection
-                listener.end(unraisable.exc_value.code)
-            shown(unraisable)
+            if isinstance(unraisable.exc_value, Stopped):
+                watch.end(unraisable.exc_value.code)
+            show_others(unraisable)
 
         sys.unraisablehook = show
         try:
             yield
         finally:
-            sys.unraisablehook = shown
+            sys.unraisablehook = show_others
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Lets one find out with `asked` about Ctrl-C and SIGTERM, which end nothing; the second of them ends the process at once.
+    """A block that continues after Ctrl-C or SIGTERM and finds out about it with `asked`; a second signal ends the process.
 
-    It does so whatever the process is at, even compiling. Signals that somebody else handles are left alone. After SIGTERM the
-    process exits at the end of the block, unless that is part of a program in `ending`, which sees to it.
+    Signals that have other handlers than Python's own are left alone. After SIGTERM the process exits at the end of the block,
+    or, in an `interruptible` program, when the program ends.
     """
-    if _can_listen():
-        with _listening(_Listener(num_blocks=1)) as listener:
-            yield
-        if listener.asked == signal.SIGTERM:
-            raise SystemExit(128 + listener.asked)
-    elif _listener is None or not _is_main_thread():
+    if not _is_main_thread():
         yield
+    elif _watch is None:
+        with _Watch(1, lambda: None) as watch:
+            yield
+        if watch.signal == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
     else:
-        _listener.num_blocks += 1
+        _watch.num_blocks += 1
         try:
             yield
         finally:
-            _listener.num_blocks -= 1
+            _watch.num_blocks -= 1
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Puts off an interrupt (Ctrl-C) until the block is done."""
-    before, number = asked(), None
+    """Postpones the effect of Ctrl-C and SIGTERM to the end of the block."""
+    before = after = asked()
     with stoppable():
         yield
-        number = asked()
-    if number != before and _is_main_thread() and (_listener is None or _listener.num_blocks == 0):
+        after = asked()
+    if after != before and _is_main_thread() and (_watch is None or _watch.num_blocks == 0):
         raise Stopped
 
 
-def leave(code: int) -> None:
-    """Has the process, whose work is done, end with the exit code of that if a signal comes while Python tidies up."""
+def keep_exit_code(code: int) -> None:
+    """Lets signals that come while Python shuts down, after the work, end the process with the exit code of the work."""
     for number in _unhandled():
         signal.signal(number, lambda *_: os._exit(code))
 
 
-class _Listener(threading.Thread):
-    """Hears of signals in a thread of its own, as Python's own handlers have to wait for compiled code of the main thread."""
+class _Watch(threading.Thread):
+    """Receives signals in a thread, because Python's handlers do not run while the main thread is in compiled code."""
 
-    def __init__(self, num_blocks: int, say: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, num_blocks: int, last_words: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self.asked: int | None = None
+        self.signal: int | None = None
         self.num_blocks = num_blocks
-        """That are stoppable and that the main thread is in."""
-        self.before = {number: signal.getsignal(number) for number in _unhandled()}
-        """The handlers that are taken over."""
-        self._say = say
-        self._is_heeded = False
-        self.told, self.tell = socket.socketpair()
-        self.tell.setblocking(False)
+        """Number of `stoppable` blocks around the main thread."""
+        self._last_words = last_words
+        self._handlers = {number: signal.getsignal(number) for number in _unhandled()}
+        self._is_handled = False
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
 
-    def heed(self, number: int, frame: FrameType | None) -> None:
-        """What the main thread does when it gets to it."""
-        self.asked = self.asked or number
-        is_new, self._is_heeded = not self._is_heeded, True
-        if is_new and self.num_blocks == 0:
-            if _is_importing(frame):  # where exceptions are swallowed, or made others of; and not much has been begun
-                self.end(128 + number)
-            raise Stopped
+    def __enter__(self) -> "_Watch":
+        global _watch
+        _watch = self
+        self._descriptor = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        for number in self._handlers:
+            signal.signal(number, self._handle)
+        # If the process ends at once, multiprocessing's resource tracker removes its semaphores, but would warn about them.
+        self._warnings = os.environ.get("PYTHONWARNINGS")
+        quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (self._warnings, quiet)))
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _watch
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._descriptor)
+        if self._warnings is None:
+            os.environ.pop("PYTHONWARNINGS", None)
+        else:
+            os.environ["PYTHONWARNINGS"] = self._warnings
+        self._sender.close()
+        self.join()
+        self._receiver.close()
+        _watch = None
 
     def run(self) -> None:
-        num_heard = 0
-        while True:
-            try:
-                numbers = self.told.recv(16)
-            except TimeoutError:
-                if not self._is_heeded:
-                    self.end(128 + (self.asked or signal.SIGINT))
-                self.told.settimeout(None)
-                continue
-            if not numbers:
-                return
-            for number in numbers:
-                if number in self.before:
-                    self.asked, num_heard = self.asked or number, num_heard + 1
-                    if num_heard > 1:
-                        self.end(128 + number)
-                    if self.num_blocks == 0:
-                        self.told.settimeout(_SECONDS_TO_HEED)
+        num_signals = 0
+        while numbers := self._receiver.recv(16):  # nothing once the sender is closed
+            for number in filter(self._handlers.__contains__, numbers):
+                self.signal = self.signal or number
+                num_signals += 1
+                if num_signals > 1:
+                    self.end(128 + number)
+                if self.num_blocks == 0:
+                    timer = threading.Timer(_RESPONSE_SECONDS, self._end_unless_handled, [128 + number])
+                    timer.daemon = True
+                    timer.start()
 
     def end(self, code: int) -> None:
-        """Ends the process, and its workers before they notice that."""
+        """Ends the process, and the worker processes before they complain about that."""
         try:
-            self._say()
-            # Semaphores would be called leaked; as others may have more to tidy up, that doesn't have all the time.
-            tidying = threading.Thread(target=util._run_finalizers, daemon=True)  # type: ignore[attr-defined]
-            tidying.start()
-            tidying.join(_SECONDS_TO_TIDY)
+            self._last_words()
             for worker in multiprocessing.active_children():
                 worker.kill()
         finally:
             os._exit(code)
 
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Python's signal handler, in the main thread."""
+        self.signal = self.signal or number
+        is_first, self._is_handled = not self._is_handled, True
+        if is_first and self.num_blocks == 0:
+            if _is_importing(frame):
+                self.end(128 + number)
+            raise Stopped
 
-@contextlib.contextmanager
-def _listening(listener: _Listener) -> Iterator[_Listener]:
-    global _listener
-    previous = signal.set_wakeup_fd(listener.tell.fileno(), warn_on_full_buffer=False)
-    _listener = listener
-    for number in listener.before:
-        signal.signal(number, listener.heed)
-    listener.start()
-    try:
-        yield listener
-    finally:
-        for number, handler in listener.before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(previous)
-        listener.tell.close()
-        listener.join()
-        listener.told.close()
-        _listener = None
-
-
-def _can_listen() -> bool:
-    return _listener is None and _is_main_thread()
+    def _end_unless_handled(self, code: int) -> None:
+        if _watch is self and not self._is_handled:
+            self.end(code)
 
 
 def _is_main_thread() -> bool:
@@ -200,5 +191,6 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _unhandled() -> list[signal.Signals]:
-    """The signals that nobody else has taken care of."""
-    return [number for number in _SIGNALS if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)]
+    """The signals without a handler of others."""
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    return [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) in default]
