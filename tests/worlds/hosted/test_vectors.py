@@ -88,7 +88,7 @@ class Whole(Drift):
 
 
 def test_actions_must_be_real_or_finitely_many():
-    with pytest.raises(ValueError, match="vectors of real numbers, or finitely many, can be learnt"):
+    with pytest.raises(ValueError, match="must be vectors of real numbers, or finitely many, not"):
         hosted(Whole, horizon=3)
 
 

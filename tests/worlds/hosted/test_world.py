@@ -34,12 +34,12 @@ def test_a_function_can_observe():
     ("arguments", "options", "message"),
     [
         ("FrozenLike-v1", {}, "FrozenLake-v1"),
-        ("CartPole-v1", {"bins": 3}, "CartPole-v1: of the real numbers of an observation, numbers 2, 4 have no bounds"),
+        ("CartPole-v1", {"bins": 3}, "CartPole-v1: among the real numbers of an observation, numbers 2, 4 have no bounds"),
         ("CartPole-v1", {"nonsense": 3, "bins": 3}, "CartPole-v1"),
         ("FrozenLake-v1", {"horizon": 0}, "horizon must be at least 1"),
         ("FrozenLake-v1", {"workers": -1}, "workers"),
         ("FrozenLake-v1", {"observe": "soul"}, "no attribute 'soul'"),
-        (Planes, {"bins": 3}, "no limit on an episode"),
+        (Planes, {"bins": 3}, "no limit on the length of an episode"),
         (Planes, {"horizon": 3, "is_slippery": True}, "by their id"),
     ],
 )
