@@ -64,7 +64,7 @@ def test_the_picture_has_walls_goal_and_agent():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"world": "pendulum"}, "pendulum is no world in which a point moves"),
+        ({"world": "pendulum"}, "pendulum is not a point maze"),
         ({"goal": (2, 0)}, "goal is an x and a y"),
         ({"goal": "here"}, "goal is an x and a y"),
         ({"goal": (0, 0.5)}, "is in a wall"),

@@ -124,7 +124,7 @@ def test_a_point_that_walks_the_grids_way_is_where_the_grid_says():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"low": (0, 0), "high": (0, 1)}, "low must lie below high"),
+        ({"low": (0, 0), "high": (0, 1)}, "low must be below high"),
         ({"low": (0, 0, 0)}, "low has 2 finite numbers each"),
         ({"walls": [(0, 1, 2)]}, r"walls has 4 finite numbers each, not \(0, 1, 2\)"),
         ({"walls": [(0, 1, 0, np.nan)]}, "walls has 4 finite numbers"),

@@ -41,7 +41,7 @@ def test_a_large_space_is_numbered_as_it_is_met():
     [
         (spaces.Box(-1, 1, (2,)), {}, "2 real numbers"),
         (spaces.Discrete(3), {"bins": [2]}, "have none"),
-        (spaces.Box(-1, 1, (3,)), {"bins": [2, 2]}, "3 real ones"),
+        (spaces.Box(-1, 1, (3,)), {"bins": [2, 2]}, "3 real numbers"),
         (spaces.Box(-np.inf, np.inf, (1,)), {"bins": [2]}, "no bounds"),
         (spaces.Box(-1, 1, (1,)), {"bins": [0]}, "at least 1"),
         (spaces.Box(-1, 1, (1,)), {"bins": [2], "low": [3.0]}, "low below high"),

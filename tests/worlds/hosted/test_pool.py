@@ -70,8 +70,8 @@ def test_a_broken_copy_is_reported_with_its_seed_and_replaced(flavour, options, 
 
 @pytest.mark.filterwarnings("ignore:Broken failed:RuntimeWarning")
 def test_what_always_breaks_ends_it_in_one_line():
-    told = r"Broken failed \(RuntimeError: always\) in an episode with seed \d+, and in 2 before"
-    with pytest.raises(ValueError, match=told):
+    message = r"Broken failed \(RuntimeError: always\) in an episode with seed \d+, and 2 times before"
+    with pytest.raises(ValueError, match=message):
         play(hosted(Broken, horizon=HORIZON, copies=1))
 
 

@@ -63,13 +63,13 @@ def test_floats_that_are_observed_are_vectors_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"project": 4}, "CartPole-v1: project has numbers from 0 to 3, as an observation has 4: not 4"),
-        ({"project": (1, 1)}, "different numbers"),
+        ({"project": 4}, "CartPole-v1: project has numbers from 0 to 3, indices into an observation, not 4"),
+        ({"project": (1, 1)}, "different indices"),
         ({"project": (), "bins": 3}, "one or more"),
         ({"project": 0, "bins": (3, 3)}, "a whole number for each of the 1 features"),
         ({"neighbours": -1}, "neighbours must be a whole number from 0 on"),
         ({"project": (0, 1, 2, 3), "bins": 100}, "at most 10,000,000 cells, not 100,000,000"),
-        ({"project": 0, "low": 3, "high": 2}, "low below high, and for observation 0 it is 3 to 2"),
+        ({"project": 0, "low": 3, "high": 2}, "low below high, but observation 0 has 3 to 2"),
         ({"project": (0, 1), "low": (1, 2, 3)}, "low needs one number, or one for each of the 2"),
     ],
 )
