@@ -143,11 +143,10 @@ def _points(
         raise ValueError(f"states: expected more than {neighbours}, the number of neighbours, got {len(points)}")
     is_finite = jnp.all(jnp.isfinite(points), axis=-1, keepdims=True)
     units = np.array(scale or [1.0], np.float32)[None]
-    around = [jnp.sin(points[:, angle]) for angle in angles]
+    sines = [(jnp.sin(points[:, angle]) / (scale[angle] if scale else 1.0))[:, None] for angle in angles]
     for angle in angles:
         points = points.at[:, angle].set(jnp.cos(points[:, angle]))
-    radii = [sine / (scale[angle] if scale else 1.0) for sine, angle in zip(around, angles, strict=True)]
-    return jnp.where(is_finite, jnp.concatenate([points / units, *(sine[:, None] for sine in radii)], axis=1), jnp.nan)
+    return jnp.where(is_finite, jnp.concatenate([points / units, *sines], axis=1), jnp.nan)
 
 
 def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:

@@ -16,7 +16,7 @@ def test_real_numbers_make_a_world_of_vectors_unless_they_are_divided_into_state
     assert isinstance(hosted("Pendulum-v1", bins=10), HostedVectors)  # no table has its actions
 
 
-def test_what_has_bounds_is_seen_through_them():
+def test_bounded_observations_are_scaled_by_their_bounds():
     world = hosted("MountainCar-v0", bins=(5, 4), neighbours=2)
     assert isinstance(world, Outlook)
     assert world.actions == Discrete(3)
@@ -25,7 +25,7 @@ def test_what_has_bounds_is_seen_through_them():
     assert (world.num_states, world.num_actions, world.horizon) == (20, 3, 200)
 
 
-def test_what_has_none_is_measured_with_random_actions():
+def test_unbounded_observations_are_measured_with_random_actions():
     world, again = hosted(Drift, horizon=20), hosted(Drift, horizon=20)
     assert world.view == again.view
     assert world.actions == Box((float(np.float32(0.1)), -2.0), (float(np.float32(0.7)), 2.0))
@@ -37,7 +37,7 @@ def test_what_has_none_is_measured_with_random_actions():
     assert 0.4 < world.observation_scale[0] < 1.2
 
 
-def test_all_of_a_few_numbers_are_projected_on_and_two_of_many():
+def test_few_numbers_are_all_projected_on_and_of_many_the_first_two():
     assert hosted("Pendulum-v1").projection.features == (0, 1, 2)
     assert hosted("CartPole-v1").projection.features == (0, 1)
     chosen = hosted("CartPole-v1", project=(2, 0), low=-1, high=(1, 2)).projection
@@ -54,7 +54,7 @@ def test_parts_of_an_observation_are_joined():
     np.testing.assert_array_equal(world.for_simulator(np.array([0, 5])), [(0, -1), (1, 1)])
 
 
-def test_floats_that_are_observed_are_vectors_too():
+def test_observed_floats_are_vectors():
     world = hosted(Planes, horizon=3, observe="place", low=-1, high=1)
     assert isinstance(world, HostedVectors)
     assert world.projection.bins == (20, 20)
@@ -73,7 +73,7 @@ def test_floats_that_are_observed_are_vectors_too():
         ({"project": (0, 1), "low": (1, 2, 3)}, "low needs one number, or one for each of the 2"),
     ],
 )
-def test_mistakes_are_told(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         hosted("CartPole-v1", **options)
 
@@ -92,7 +92,7 @@ def test_actions_must_be_real_or_finitely_many():
         hosted(Whole, horizon=3)
 
 
-def test_what_is_saved_makes_the_same_world():
+def test_saving_and_reading_gives_the_same_world():
     world = hosted("CartPole-v1", project=(0, 2), bins=7, horizon=30, neighbours=2)
     again = HostedVectors.from_arrays(world.to_arrays())
     assert again.view == world.view

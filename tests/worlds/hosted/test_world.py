@@ -43,12 +43,12 @@ def test_a_function_can_observe():
         (Planes, {"horizon": 3, "is_slippery": True}, "by their id"),
     ],
 )
-def test_mistakes_are_told(arguments, options, message):
+def test_bad_options_are_refused(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         hosted(arguments, **options)
 
 
-def test_what_is_saved_makes_the_same_world():
+def test_saving_and_reading_gives_the_same_world():
     world = hosted("MountainCar-v0", bins=[5, 4], horizon=30)
     again = HostedTable.from_arrays(world.to_arrays())
     assert (again.num_states, again.num_actions, again.horizon) == (20, 3, 30)
