@@ -24,8 +24,8 @@ class TrainingMonitor:
     """Checks a training for states, metrics and policies that are not finite."""
 
     def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
-        self._name, self._world = configs[0].world, worlds[0]
         config = configs[0]
+        self._name, self._world = config.world, worlds[0]
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
         self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
         self._seeds = [seed for each in configs for seed in each.seeds]

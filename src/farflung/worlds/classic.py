@@ -25,17 +25,11 @@ class MountainCar(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_reset_uniforms, num_step_uniforms = 1, 0
+
     @property
     def free_area(self) -> float:
         return _area(self.projection)
-
-    @property
-    def num_reset_uniforms(self) -> int:
-        return 1
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
@@ -64,17 +58,11 @@ class Pendulum(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_reset_uniforms, num_step_uniforms = 2, 0
+
     @property
     def free_area(self) -> float:
         return _area(self.projection)
-
-    @property
-    def num_reset_uniforms(self) -> int:
-        return 2
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])

@@ -39,6 +39,8 @@ class PointMaze(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_step_uniforms = 0
+
     @property
     def free_area(self) -> float:
         return float(self._areas.sum())
@@ -53,10 +55,6 @@ class PointMaze(VectorWorld):
         (left, right, bottom, top), *others = self.starts
         return 0 if (left, bottom) == (right, top) and not others else 3
 
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
-
     def reset_from(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Float[Array, "2"]:
         starts = jnp.asarray(wall_table(self.starts))
         if self.num_reset_uniforms == 0:
@@ -64,9 +62,7 @@ class PointMaze(VectorWorld):
         start = starts[(noise[0] * len(self.starts)).astype(int)]
         return start[::2] + noise[1:] * (start[1::2] - start[::2])
 
-    def step_from(
-        self, noise: Float[Array, " {self.num_step_uniforms}"], state: Float[Array, "2"], action: Float[Array, "2"]
-    ) -> Float[Array, "2"]:
+    def step_from(self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Float[Array, "2"]) -> Float[Array, "2"]:
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         there = (state + self.step_size * action.clip(-1, 1)).clip(low, high)
         return jnp.where(is_blocked(wall_table(self.walls), state, there), state, there)

@@ -59,14 +59,11 @@ class Robot(VectorWorld):
     recipe: str = eqx.field(static=True)
 
     is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
+    num_step_uniforms = 0
 
     @property
     def num_reset_uniforms(self) -> int:
         return self.observation_size
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, " observation"]) -> RobotState:
         num_positions = self.start.size
