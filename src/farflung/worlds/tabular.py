@@ -147,7 +147,7 @@ class TabularMDP(CompiledWorld):
         if "positions" in arrays:
             positions = _checked(arrays, "positions", np.integer, (num_states, 2), MOST_CELLS)
             if np.prod(positions.max(axis=0) + 1.0) > MOST_CELLS:
-                raise ValueError(f"positions lie on a map of more than {MOST_CELLS:,} cells")
+                raise ValueError(f"positions must lie on a map of at most {MOST_CELLS:,} cells")
             tables["positions"] = positions
         on_device: dict[str, Any] = {"positions": None} | {name: jnp.asarray(table) for name, table in tables.items()}
         horizon = whole_number("horizon", arrays["horizon"].item())
@@ -269,11 +269,11 @@ def _check(successors: np.ndarray, probabilities: np.ndarray, start_distribution
     if 0 in successors.shape:
         raise ValueError(f"a world needs at least one state, action and successor, not the shape {successors.shape}")
     if start_distribution.shape != (num_states,):
-        raise ValueError(f"the start distribution has the shape {start_distribution.shape}, not ({num_states},)")
+        raise ValueError(f"the start distribution must have the shape ({num_states},), not {start_distribution.shape}")
     if not np.issubdtype(successors.dtype, np.integer) or successors.min() < 0 or successors.max() >= num_states:
         raise ValueError(f"each successor must be a whole number from 0 to {num_states - 1}")
     if not np.all(np.isfinite(rewards)):
-        raise ValueError("a reward is not a finite number")
+        raise ValueError("rewards must be finite numbers")
     for name, rows in (("the start distribution", start_distribution), ("the transition probabilities", probabilities)):
         if not np.all(np.isfinite(rows)) or rows.min() < 0:
             raise ValueError(f"{name} must be finite and not negative")
@@ -335,11 +335,11 @@ def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
 def _checked(arrays: Mapping[str, np.ndarray], name: str, kind: Any, shape: tuple[int, ...], below: int = 1) -> np.ndarray:
     table = arrays[name]
     if table.shape != shape or not np.issubdtype(table.dtype, kind):
-        raise ValueError(f"{name} has the shape {shape}, not {table.shape} of {table.dtype}")
+        raise ValueError(f"{name} must have the shape {shape}, not {table.shape} of {table.dtype}")
     if kind is np.integer and not (table.min() >= 0 and table.max() < below):
-        raise ValueError(f"{name} are whole numbers from 0 to {below - 1:,}")
+        raise ValueError(f"{name} must be whole numbers from 0 to {below - 1:,}")
     if not np.isfinite(table).all() or (kind is np.floating and np.abs(table).max() > np.finfo(np.float32).max):
-        raise ValueError(f"{name} are finite numbers")
+        raise ValueError(f"{name} must be finite numbers")
     return table.astype(np.int32 if kind is np.integer else np.float32)
 
 

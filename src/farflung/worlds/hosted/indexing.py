@@ -140,7 +140,7 @@ def actions_of(space: spaces.Space[Any]) -> list[Any]:
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         sizes = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else np.full(int(np.prod(space.shape)), 2)
         if np.prod(sizes.astype(float)) > _MOST_LISTED:
-            raise ValueError(f"{np.prod(sizes.astype(float)):.0f} combinations of actions are too many for tables")
+            raise ValueError(f"{np.prod(sizes.astype(float)):.0f} combinations of actions are too many for a table")
         start = np.asarray(getattr(space, "start", 0), space.dtype)
         return [np.array(row, space.dtype).reshape(space.shape) + start for row in np.ndindex(*sizes)]
     raise ValueError(f"a table of probabilities needs finitely many actions (Discrete, MultiDiscrete), not {space}")

@@ -215,8 +215,10 @@ def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndar
                 steps_left = 0 if terminated or truncated else steps_left - 1
             seen.append(_numbers(space, observation).astype(float))
     except Exception as error:  # an environment may raise anything
-        raise ValueError(f"it failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})") from error
+        raise ValueError(
+            f"the environment failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from error
     finite = [numbers for numbers in seen if np.isfinite(numbers).all()]
     if not finite:
-        raise ValueError("with random actions it gives no finite state")
+        raise ValueError("no observation with random actions is finite")
     return np.stack(finite)
