@@ -11,7 +11,7 @@ from scipy import special
 
 import farflung.entropy.nearest
 from farflung.entropy.counts import Entropy
-from farflung.entropy.nearest import num_duplicates
+from farflung.entropy.nearest import nearest_neighbours, num_duplicates
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)

@@ -33,7 +33,7 @@ def test_distances_of_angles_are_those_on_a_circle(monkeypatch):
         asked.update(options, neighbours=neighbours)
         return Entropy(lambda states: states, lambda states: states)
 
-    monkeypatch.setattr("farflung.worlds.projection.particles", echo)
+    monkeypatch.setattr("farflung.worlds.projection.nearest_neighbours", echo)
     states = seen(jnp.array([3.0, -3.0]), jnp.array([0.1, 0.9]))
     near = replace(COMPASS, neighbours=4).entropy(is_ragged=True)
     np.testing.assert_array_equal(near.value(states), COMPASS.project(states))

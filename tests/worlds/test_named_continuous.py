@@ -52,5 +52,5 @@ def test_an_invalid_recipe_raises_one_line(recipe, message):
 
 
 def test_a_continuous_world_has_no_table():
-    with pytest.raises(ValueError, match="point-gap has a continuum of states"):
+    with pytest.raises(ValueError, match="the states of point-gap are vectors"):
         make_tabular_world("point-gap")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from farflung.config import CONTINUOUS_WORLDS
-from farflung.config.checks import check_name, whole_number
+from farflung.config.checks import check_name, check_positive, whole_number
 from farflung.worlds.classic import mountain_car, pendulum
 from farflung.worlds.gridworld import MAZE, ROOM
 from farflung.worlds.point_maze import point_map, point_maze
@@ -130,6 +130,11 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return {option: _CHECKS.get(option, lambda value: value)(value) for option, value in options.items()}
 
 
+def _positive(value: Any) -> float:
+    check_positive("step_size", value)
+    return float(value)
+
+
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"ends_when_unhealthy is true or false, not {value!r}")
@@ -140,5 +145,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "horizon": functools.partial(whole_number, "horizon"),
     "neighbours": whole_neighbours,
     "bins": whole_bins,
+    "step_size": _positive,
     "ends_when_unhealthy": _boolean,
 }
