@@ -158,8 +158,8 @@ def hosted(
         neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
         bins: grid cells per feature, one number for all or one for each (default for vectors: 20, fewer if there are many
             features).
-        low: lower end of the grid in each feature (default: the space's lower bound; without bounds, the grid is three times
-            as wide as what random actions reach).
+        low: lower end of the grid in each feature (default: the space's lower bound; for vectors without bounds, the grid is
+            three times as wide as what random actions reach).
         high: upper end of the grid in each feature.
         copies: number of copies stepped together in this process.
         workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process.
