@@ -18,7 +18,7 @@ def film(
     quiet: Annotated[bool, switch("Print errors only.")] = False,
 ) -> int:
     """Show how a trained team explores, as a GIF or MP4."""
-    from farflung.figures.filming import film as make_film  # imports JAX
+    from farflung.figures.film import film as make_film  # imports JAX
     from farflung.runs.interrupts import Stopped
     from farflung.runs.run import load_run
 
