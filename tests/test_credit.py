@@ -24,13 +24,13 @@ weights = {name: jax.jit(partial(credit, ENTROPY)) for name, credit in CREDITS.i
 
 
 def spread(states, num_samples):
-    """The entropy of some of n states, each of which weighs 1/n."""
+    """The entropy of some of n states, each with weight 1/n."""
     share = np.bincount(states, minlength=5) / num_samples
     return -np.sum(share * np.log(np.where(share > 0, share, 1)))
 
 
 @given(teams)
-def test_a_gain_is_what_a_state_adds_to_the_others_and_its_own_past(states):
+def test_a_gain_is_a_states_contribution_given_the_others_and_its_own_past(states):
     gains = gains_of_five(jnp.asarray(states))
     for agent, trajectory, time in np.ndindex(states.shape):
         others = states.copy()
@@ -98,7 +98,7 @@ def test_recombining_once_changes_nothing():
 @pytest.mark.parametrize("world", ["room-det", "room-stoc", "maze-det", "maze-stoc"])
 @pytest.mark.parametrize("num_agents", [2, 6])
 def test_each_credit_varies_less_than_the_one_before(world, num_agents):
-    world = make_tabular_world(world, horizon=10).widened(4)  # of one shape, all worlds share a program
+    world = make_tabular_world(world, horizon=10).widened(4)  # worlds of one shape share a compiled program
     algorithms = tuple(PGPSE(num_agents, credit=credit) for credit in CREDIT_NAMES)
     combined = PGPSE(num_agents, credit="causal", num_combinations=4)
     team = softmax_team(jax.random.key(0), world, num_agents)

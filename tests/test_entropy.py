@@ -12,7 +12,7 @@ from farflung.entropy.counts import entropy_of_counts
 
 of_ten = jax.jit(plug_in(10).value)
 decomposed, shannon_of = jax.jit(decompose), jax.jit(shannon)
-# Of few sizes, since each is compiled.
+# Few sizes, because each is compiled.
 distributions = st.sampled_from([2, 5, 8]).flatmap(
     lambda size: st.lists(
         st.lists(st.integers(0, 20), min_size=size, max_size=size).filter(any).map(lambda row: np.array(row) / sum(row)),

@@ -11,7 +11,7 @@ from scipy import special
 
 import farflung.entropy.nearest
 from farflung.entropy.counts import Entropy
-from farflung.entropy.nearest import num_duplicates
+from farflung.entropy.nearest import nearest_neighbours, num_duplicates
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)
@@ -36,7 +36,7 @@ def real(trajectory):
 
 
 def expected_gains(states, neighbours, scale, is_ragged):
-    """State by state, as the definition reads."""
+    """The definition, state by state."""
     trajectories = [real(trajectory) for trajectory in np.asarray(states, float).reshape(-1, *states.shape[2:])]
     gains = np.zeros((len(trajectories), states.shape[2]))
     for i, trajectory in enumerate(trajectories):
@@ -62,12 +62,12 @@ def walks(*shape, seed=0):
 
 
 def ended_early(states):
-    """Some episodes, one of them before its first state; with states that are alike."""
+    """Ends some episodes, one of them before its first state, and makes some states equal."""
     return states.at[0, 0, 3:, 1].set(jnp.nan).at[1, 0].set(jnp.inf).at[1, 1, 2:6].set(states[1, 1, 1])
 
 
 @pytest.mark.parametrize(("neighbours", "most_inserted"), [(3, 32_000), (20, 0)])
-def test_value_and_gains_are_what_they_are_defined_as(neighbours, most_inserted, monkeypatch):
+def test_value_and_gains_agree_with_their_definition(neighbours, most_inserted, monkeypatch):
     monkeypatch.setattr(farflung.entropy.nearest, "_MOST_INSERTED", most_inserted)
     for states in (walks(2, 2, 7, 2), ended_early(walks(2, 2, 7, 2))):
         entropy, ragged = (compiled(nearest_neighbours(neighbours, scale=SCALE, is_ragged=each)) for each in (False, True))
@@ -100,7 +100,7 @@ def test_a_single_trajectory_is_compared_with_its_own_past():
         np.testing.assert_allclose(gains, expected_gains(states, 2, (1.0, 1.0), is_ragged), atol=1e-5)
 
 
-def test_where_episodes_may_end_early_a_gain_does_not_depend_on_the_own_future():
+def test_a_ragged_gain_does_not_depend_on_its_own_future():
     entropy, states = compiled(nearest_neighbours(2, is_ragged=True)), walks(3, 1, 9, 2)
     for future in (7.0, jnp.nan):
         other = states.at[1, 0, 5:].set(future)
@@ -111,7 +111,7 @@ NUM_SAMPLES, DIMENSIONS = 3000, (1, 2, 3, 5, 8)
 
 
 def deviation(variance_of_surprisal, neighbours):
-    """Of the estimate, if distances were independent; those of neighbours are not, but only up to a constant factor."""
+    """The estimate's standard deviation if distances were independent; it is right up to a constant factor."""
     return math.sqrt((variance_of_surprisal + special.polygamma(1, neighbours)) / NUM_SAMPLES)
 
 
@@ -177,7 +177,7 @@ def test_results_do_not_depend_on_the_rest_of_the_batch(shape):
         np.testing.assert_array_equal(jax.jit(partial(jax.lax.map, function))(states), np.stack(alone))
 
 
-def test_searching_on_the_host_never_waits_for_a_thread_that_waits_for_it():
+def test_searching_on_the_host_never_deadlocks():
     program = """
 import jax, numpy as np
 import farflung.entropy.nearest
@@ -195,7 +195,7 @@ jax.block_until_ready(walk(np.zeros((4, 2, 50_000, 2), np.float32)))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-def test_what_can_not_be_computed_is_said():
+def test_bad_arguments_are_refused():
     states = walks(2, 1, 5, 2)
     for wrong, message in [
         (lambda: nearest_neighbours(0), "neighbours: expected at least 1, got 0"),

@@ -69,7 +69,7 @@ def test_a_sum_keeps_the_scale_of_its_values(exponent):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_sum_does_not_hide_what_is_not_a_number(bad):
+def test_a_sum_does_not_hide_nan_or_infinity(bad):
     assert not np.isfinite(sum_by_index(jnp.array([0, 1]), jnp.array([1.0, bad]), 2)).any()
 
 

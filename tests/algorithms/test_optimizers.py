@@ -38,7 +38,7 @@ def test_the_natural_gradient_solves_for_the_damped_fisher_information():
 
 @pytest.mark.parametrize("times", [(), (3,)], ids=["stationary", "time-dependent"])
 @pytest.mark.parametrize("limit", [1e-4, 0.01, 0.3])
-def test_a_trust_region_step_has_the_divergence_that_was_asked_for(limit, times):
+def test_a_trust_region_step_has_the_given_divergence(limit, times):
     team = random_team(2, *times, 5, 4, is_time_dependent=bool(times))
     gradient = jax.random.normal(jax.random.key(1), team.logits.shape) * 1e-3
     visits = jnp.asarray(np.random.default_rng(0).uniform(0, 2, team.logits.shape[:-1]), jnp.float32)

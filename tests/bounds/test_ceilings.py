@@ -263,7 +263,7 @@ def test_without_a_folder_nothing_is_written(in_an_empty_folder, capsys):
         (["maze-stoc", "--method", "milp"], "needs a deterministic world"),
         (["nowhere"], "unknown world 'nowhere'"),
         (["room-det", "--agents", "0"], "agents must be at least 1"),
-        (["room-det", "--time-limit", "0"], "time_limit must be a positive number"),
+        (["room-det", "--time-limit", "0"], "time-limit must be a positive number"),
         (["room-det", "--slip", "2"], "slip is a probability"),
     ],
 )

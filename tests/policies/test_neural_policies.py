@@ -19,7 +19,7 @@ STATES = np.array([[-0.5, 0.01], [0.3, -0.04]], np.float32)
 
 
 def by_hand(team, agent, state):
-    """The outputs of one agent's network, in NumPy; what all have in common is added to its own."""
+    """The outputs of one agent's network in NumPy: its own head plus the common one."""
     hidden = (state - np.array(team.center)) / np.array(team.scale)
     for layer in team.trunk:
         weight, bias = (
@@ -33,7 +33,7 @@ def by_hand(team, agent, state):
 
 
 def with_own_heads(team):
-    """A team with a shared trunk whose agents are no longer alike."""
+    """A team with a shared trunk whose agents have different heads."""
     weights = jax.random.normal(jax.random.key(7), team.head.weight.shape)
     return eqx.tree_at(lambda team: (team.head.weight, team.log_std), team, (weights, team.log_std.at[1].set(0.2)))
 
@@ -137,7 +137,7 @@ def test_agents_with_a_shared_trunk_start_alike():
     assert len(np.unique(one)) == 2  # yet they act differently in different states
 
 
-def test_the_gradient_of_what_agents_share_is_the_sum_of_what_they_want():
+def test_the_gradient_of_shared_parameters_is_the_sum_over_agents():
     team = with_own_heads(neural_team(jax.random.key(0), GAP, 2, Networks((6,), has_shared_trunk=True), scale=1.0))
     generator = np.random.default_rng(1)
     states = generator.normal(scale=0.3, size=(3, 2, 2, 4, 2)).astype(np.float32)
@@ -155,7 +155,7 @@ def test_the_gradient_of_what_agents_share_is_the_sum_of_what_they_want():
     np.testing.assert_allclose(together.common.log_std, together.log_std.sum(axis=0), atol=1e-4)
 
 
-def test_states_after_the_end_have_no_part_in_the_gradient():
+def test_states_after_the_end_do_not_count_in_the_gradient():
     team = neural_team(jax.random.key(0), GAP, 1, Networks((6,)), scale=1.0)
     states = np.random.default_rng(1).normal(scale=0.3, size=(2, 1, 1, 4, 2)).astype(np.float32)
     actions, weights = np.ones((2, 1, 1, 4, 2), np.float32), np.ones((2, 1, 1, 4), np.float32)

@@ -151,7 +151,7 @@ def test_the_command_prints_a_summary_and_keeps_other_folders_apart(found, page,
         ({"credits": ()}, "at least one of the credits"),
         ({"optimizers": ("adm",)}, "did you mean 'adam'"),
         ({"batches": 1}, "at least 2"),
-        ({"worlds": ()}, "worlds must name at least one"),
+        ({"worlds": ()}, "worlds must be one or more"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -87,7 +87,7 @@ def test_the_command_writes_numbers_and_a_figure(tmp_path, monkeypatch, capsys):
         ({"epsilons": ()}, "at least one epsilon"),
         ({"epsilons": (0.1, 0.0)}, "epsilon must be a positive number, not 0.0"),
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
-        ({"agents": 9, "most_samples": 8}, "at least one for each agent"),
+        ({"agents": 9, "most_samples": 8}, "at least the number of agents"),
         ({"draws": 0}, "draws must be at least 1"),
     ],
 )

@@ -169,7 +169,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module, "finish", interrupted)
     options = ["--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20", "--schedule", "code", "--quiet"]
     assert main(["reproduce", *options, "--out", str(tmp_path / "out")]) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
+    assert "the same command continues" in capsys.readouterr().err
     finished = "room-det-2-single" if calls[0].single else "room-det-2-team"  # whichever was compiled first
     assert {path.parent.name for path in modified(tmp_path / "out")} == {finished}
 

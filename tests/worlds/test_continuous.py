@@ -19,21 +19,21 @@ def seen(angle, height):
     return jnp.stack([jnp.zeros_like(angle), jnp.cos(angle), jnp.sin(angle), height], axis=-1)
 
 
-def test_an_angle_is_projected_as_such():
+def test_an_angle_is_projected_from_its_cosine_and_sine():
     angles, heights = jnp.array([-3.0, -1.0, 0.5, 3.1]), jnp.array([0.1, 0.9, 0.2, 2.0])
     states = seen(angles, heights)
     np.testing.assert_allclose(COMPASS.project(states), np.stack([angles, heights], axis=-1), rtol=1e-5)
     assert CELLS(states).tolist() == [0, 3, 4, 7]
 
 
-def test_distances_know_which_features_are_angles(monkeypatch):
+def test_distances_of_angles_are_those_on_a_circle(monkeypatch):
     asked = {}
 
     def echo(neighbours, **options):
         asked.update(options, neighbours=neighbours)
         return Entropy(lambda states: states, lambda states: states)
 
-    monkeypatch.setattr("farflung.worlds.projection.particles", echo)
+    monkeypatch.setattr("farflung.worlds.projection.nearest_neighbours", echo)
     states = seen(jnp.array([3.0, -3.0]), jnp.array([0.1, 0.9]))
     near = replace(COMPASS, neighbours=4).entropy(is_ragged=True)
     np.testing.assert_array_equal(near.value(states), COMPASS.project(states))
@@ -41,7 +41,7 @@ def test_distances_know_which_features_are_angles(monkeypatch):
     assert asked == {"neighbours": 4, "scale": (6.0, 1.0), "angles": (0,), "is_ragged": True}
 
 
-def test_what_comes_after_an_episodes_end_has_no_cell_and_no_weight():
+def test_states_after_an_episodes_end_have_no_cell_and_no_weight():
     states = seen(jnp.array([0.5, 2.0, jnp.nan]), jnp.array([0.1, 0.1, jnp.nan]))[None, None]
     assert CELLS(states).tolist() == [[[4, 6, 8]]]
     assert float(jax.jit(COMPASS.entropy().value)(states)) == pytest.approx(math.log(2))

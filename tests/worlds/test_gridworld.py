@@ -69,7 +69,7 @@ def test_several_starts_are_drawn_uniformly():
     np.testing.assert_allclose(np.bincount(starts, minlength=4) / 3000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.04)
 
 
-def test_a_goal_pays_once_and_is_never_left():
+def test_a_goal_gives_its_reward_once_and_is_absorbing():
     world = gridworld(ROOM, goals=[(4, 0)])
     goal, above = state_at(world, 4, 0), state_at(world, 3, 0)
     assert (np.asarray(world.successors[goal]) == goal).all()

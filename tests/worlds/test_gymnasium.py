@@ -33,7 +33,7 @@ def test_a_walk_agrees_with_gymnasium(name):
             break
 
 
-def test_the_table_of_frozen_lake_is_kept():
+def test_the_world_has_the_table_of_frozen_lake():
     environment = gymnasium.make("FrozenLake-v1")
     world = from_gymnasium(environment)
     for state, action in ((0, 0), (6, 2), (14, 1)):
@@ -45,7 +45,7 @@ def test_the_table_of_frozen_lake_is_kept():
         np.testing.assert_allclose(ours, table, atol=1e-6)
 
 
-def test_where_an_episode_ends_is_never_left():
+def test_states_that_end_an_episode_are_absorbing():
     world = make_tabular_world("FrozenLake-v1")
     for hole_or_goal in (5, 7, 11, 12, 15):
         assert (np.asarray(world.successors[hole_or_goal]) == hole_or_goal).all()

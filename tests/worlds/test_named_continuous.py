@@ -17,7 +17,7 @@ def test_a_recipe_makes_the_same_world_again(name):
     assert make_vector_world(other.recipe, horizon=world.horizon).horizon == world.horizon
 
 
-def test_an_own_maze_has_a_recipe_too():
+def test_a_custom_maze_has_a_recipe():
     maze = point_maze([(0, 0, 0.1, 1)], starts=[(-0.5, 0)], horizon=9, step_size=0.1, low=(-1, -2), high=(1, 3))
     assert make_vector_world(maze.recipe) == maze
     drawn = point_map("S.#\n..S")
@@ -28,8 +28,8 @@ def test_an_own_maze_has_a_recipe_too():
     ("recipe", "message"),
     [
         ("point-gab", "unknown continuous world 'point-gab' \\(did you mean 'point-gap'"),
-        ("{", "is no JSON"),
-        ('{"a":' * 100_000, "is no JSON"),
+        ("{", "is not valid JSON"),
+        ('{"a":' * 100_000, "is not valid JSON"),
         ('{"name": ["point-gap"]}', "unknown continuous world"),
         ('{"name": "point-gap", "walls": []}', "does not know 'walls'"),
         ("{}", "needs 'horizon', 'starts', 'step_size'"),
@@ -45,12 +45,12 @@ def test_an_own_maze_has_a_recipe_too():
         ('{"starts": [[0, 0]], "horizon": %s, "step_size": 1}' % ("9" * 9999), "horizon must be a whole number"),
     ],
 )
-def test_mistakes_are_one_line(recipe, message):
+def test_an_invalid_recipe_raises_one_line(recipe, message):
     with pytest.raises(ValueError, match=message) as caught:
         make_vector_world(recipe)
     assert "\n" not in str(caught.value)
 
 
-def test_what_needs_finitely_many_states_says_so():
-    with pytest.raises(ValueError, match="point-gap has a continuum of states"):
+def test_a_continuous_world_has_no_table():
+    with pytest.raises(ValueError, match="the states of point-gap are vectors"):
         make_tabular_world("point-gap")

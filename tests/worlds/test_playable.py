@@ -54,7 +54,7 @@ def test_an_id_is_a_world():
 
 
 class OnlyATable(gymnasium.Env):
-    """What is left of one of our environments if all that is known of it is toy-text's table."""
+    """One of our environments with nothing but toy-text's table."""
 
     def __init__(self, environment):
         self.P, self.initial_state_distrib = environment.P, environment.initial_state_distrib
@@ -68,7 +68,7 @@ def test_the_transition_table_holds_the_whole_world(options):
         np.testing.assert_array_equal(getattr(table, field), getattr(world, field))
 
 
-def test_a_walk_to_the_goal_pays_once_and_ends():
+def test_reaching_the_goal_gives_its_reward_and_ends_the_episode():
     environment = gymnasium.make("farflung/Room-v0", goal=(2, 3))
     _, info = environment.reset()
     walk = [(info["position"].tolist(), 0.0, False, False)]

@@ -39,7 +39,7 @@ def test_a_step_is_that_of_the_world_in_jax(name):
     assert num_stuck > 0
 
 
-def test_an_own_maze_is_made_from_its_recipe_and_its_goal_ends_the_episode():
+def test_a_custom_maze_is_made_from_its_recipe_and_its_goal_ends_the_episode():
     recipe = point_map("S..#").recipe
     environment = gymnasium.make(ID, world=recipe, goal=(2.5, 0.5), goal_radius=0.3, max_episode_steps=50)
     environment.reset(seed=0)
@@ -64,14 +64,14 @@ def test_the_picture_has_walls_goal_and_agent():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"world": "pendulum"}, "pendulum is no world in which a point moves"),
+        ({"world": "pendulum"}, "pendulum is not a point maze"),
         ({"goal": (2, 0)}, "goal is an x and a y"),
         ({"goal": "here"}, "goal is an x and a y"),
         ({"goal": (0, 0.5)}, "is in a wall"),
         ({"goal_radius": -1.0}, "goal_radius must be a positive number"),
     ],
 )
-def test_mistakes_are_named(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         gymnasium.make(ID, **options, disable_env_checker=True).unwrapped  # noqa: B018
 

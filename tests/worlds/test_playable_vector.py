@@ -126,7 +126,7 @@ def test_bad_resets_are_refused():
         copies.reset(options={"reset_mask": np.array([True, False])})
     with pytest.raises(ValueError, match="2 booleans"):
         copies.reset(options={"reset_mask": np.array([False, False])})
-    with pytest.raises(ValueError, match="2 copies need as many seeds, not 3"):
+    with pytest.raises(ValueError, match="2 copies need 2 seeds, not 3"):
         copies.reset(seed=[0, 1, 2])
 
 

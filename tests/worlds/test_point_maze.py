@@ -11,7 +11,7 @@ NONE = jnp.zeros(0)
 
 
 def walk(world, num_walkers, num_steps):
-    """Walkers that each drift in a direction of their own, so that they come to every wall."""
+    """Positions of many points, each of which drifts in its own direction, so that together they reach every wall."""
 
     draw = np.random.default_rng(0)
     starts = jax.vmap(world.reset_from)(draw.random((num_walkers, world.num_reset_uniforms), np.float32))
@@ -39,7 +39,7 @@ def test_the_gap_is_the_only_way_through_its_wall():
 
 
 @pytest.mark.parametrize("name", ["mepol-grid", "point-maze"])
-def test_nobody_ever_stands_in_a_wall_and_many_stand_near_one(name):
+def test_no_point_is_ever_in_a_wall_and_many_are_near_one(name):
     world = make_vector_world(name)
     x, y = np.moveaxis(walk(world, 1000, 200), -1, 0)
     left, right, bottom, top = np.array(world.walls).T[:, :, None, None]
@@ -124,7 +124,7 @@ def test_a_point_that_walks_the_grids_way_is_where_the_grid_says():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"low": (0, 0), "high": (0, 1)}, "low must lie below high"),
+        ({"low": (0, 0), "high": (0, 1)}, "low must be below high"),
         ({"low": (0, 0, 0)}, "low has 2 finite numbers each"),
         ({"walls": [(0, 1, 2)]}, r"walls has 4 finite numbers each, not \(0, 1, 2\)"),
         ({"walls": [(0, 1, 0, np.nan)]}, "walls has 4 finite numbers"),
@@ -136,12 +136,12 @@ def test_a_point_that_walks_the_grids_way_is_where_the_grid_says():
         ({"horizon": 0}, "horizon must be at least 1"),
     ],
 )
-def test_mistakes_are_named(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         point_maze(**({"starts": [(0, 0)], "horizon": 10, "step_size": 0.1} | options))
 
 
-def test_a_map_without_a_start_is_none():
+def test_a_map_needs_a_start():
     with pytest.raises(ValueError, match="the map has no start"):
         point_map("...")
     with pytest.raises(ValueError, match="at least one point"):

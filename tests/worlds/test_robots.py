@@ -73,7 +73,7 @@ def test_a_robot_moves_as_in_mujocos_own_engine(hopper, hopper_file):
     assert np.ptp(heights) > 0.1  # it falls, then stands
 
 
-def test_a_robot_is_seen_in_the_ranges_of_its_grid_and_joints(hopper):
+def test_observations_are_scaled_by_the_ranges_of_the_grid_and_joints(hopper):
     assert hopper.actions.low == (-1,)
     np.testing.assert_allclose(hopper.observation_center, (0, 1, math.radians(-15), 0, 0, 0))
     np.testing.assert_allclose(hopper.observation_scale, (2, 2, math.radians(45), 1, 1, 1))
@@ -82,7 +82,7 @@ def test_a_robot_is_seen_in_the_ranges_of_its_grid_and_joints(hopper):
 @pytest.mark.parametrize(
     ("heights", "middle", "half"), [((0.2, math.inf), 1.2, 1), ((-math.inf, 3.0), 2, 1), ((0.2, 0.8), 0.5, 0.3)]
 )
-def test_a_height_with_one_bound_is_seen_from_there(hopper_file, heights, middle, half):
+def test_a_height_with_one_bound_is_scaled_from_there(hopper_file, heights, middle, half):
     world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy_heights=heights)
     assert (world.observation_center[2], world.observation_scale[2]) == pytest.approx((middle, half))
 
@@ -119,7 +119,7 @@ def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
     assert bool(going_on.is_over(state)) == (not math.isfinite(height))
 
 
-def test_what_an_ant_carries_is_small(the_ant):
+def test_the_state_of_an_ant_is_small(the_ant):
     state = the_ant.reset_from(jnp.full(29, 0.5))
     after = jax.eval_shape(the_ant.step, jnp.zeros(0), state, jnp.zeros(8))
     assert jax.tree.map(jnp.shape, after) == ((15,), (14,), (14,))

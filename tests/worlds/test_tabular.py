@@ -113,8 +113,8 @@ def test_a_widened_world_is_the_same_world():
     assert wide.successors.shape == (5, 4, 3)
     noise = jnp.linspace(0, 1, 100, endpoint=False)[:, None]
     states, actions = jnp.divmod(jnp.arange(20), 4)
-    step = jax.vmap(jax.vmap(TabularMDP.step, (None, 0, None, None)), (None, None, 0, 0))
-    expected = jax.vmap(TabularMDP.step, (None, None, 0, 0))(narrow, jnp.zeros(0), states, actions)
+    step = jax.vmap(jax.vmap(TabularMDP.step_from, (None, 0, None, None)), (None, None, 0, 0))
+    expected = jax.vmap(TabularMDP.step_from, (None, None, 0, 0))(narrow, jnp.zeros(0), states, actions)
     assert jnp.all(step(wide, noise, states, actions) == expected[:, None])
     policy = jnp.full((5, 4), 0.25)
     assert jnp.allclose(wide.occupancy(policy), narrow.occupancy(policy), atol=1e-7)

@@ -15,7 +15,7 @@ rectangles = st.tuples(intervals, intervals).map(lambda pair: (*pair[0], *pair[1
 
 
 def meets(wall, here, there, margin=0):
-    """Whether a part of the line is left after all outside the wall was cut off, in fractions."""
+    """Whether a part of the segment lies inside the wall, by clipping in exact fractions."""
     begin, end = Fraction(0), Fraction(1)
     for axis in (0, 1):
         low, high = Fraction(float(wall[2 * axis])) - margin, Fraction(float(wall[2 * axis + 1])) + margin
@@ -31,7 +31,7 @@ def meets(wall, here, there, margin=0):
 
 
 @given(walls=st.lists(rectangles, max_size=4), here=points, there=points)
-def test_a_way_is_blocked_if_and_only_if_it_meets_a_wall(walls, here, there):
+def test_a_segment_is_blocked_if_and_only_if_it_touches_a_wall(walls, here, there):
     blocked = bool(is_blocked(wall_table(walls), np.float32(here), np.float32(there)))
     assert blocked == any(meets(wall, here, there) for wall in walls)
 
@@ -48,7 +48,7 @@ def test_rounding_errs_by_no_more_than_a_hair_and_towards_the_wall():
         assert is_stopped <= meets(wall, here, there, margin=Fraction(1, 10_000))
 
 
-def test_no_way_leads_through_the_joint_of_two_walls():
+def test_no_segment_passes_between_two_adjacent_walls():
     walls = wall_table([(0.3, 0.3, -1.0, 0.1), (0.3, 0.3, 0.1, 1.0)])
     draw = np.random.default_rng(1)
     slopes = draw.uniform(-1, 1, 20_000)
@@ -63,7 +63,7 @@ def areas(walls, starts=((0.5, 0.5, 0.5, 0.5),), bins=(3, 2)):
     )
 
 
-def test_what_lies_behind_a_closed_wall_cannot_be_reached():
+def test_the_area_behind_a_closed_wall_cannot_be_reached():
     assert areas([]).tolist() == [[1, 1], [1, 1], [1, 1]]
     assert areas([(1, 1, 0, 2)]).tolist() == [[1, 1], [0, 0], [0, 0]]
     assert areas([(1, 1, 0, 1.9)]).sum() == pytest.approx(6)

@@ -1,4 +1,4 @@
-"""Steps uphill for teams, as optax transformations that are chained."""
+"""Gradient ascent for teams, as chains of optax transformations."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,14 +17,14 @@ _OWN_SHARE = 0.1
 _SMALLEST = 1e-12
 
 Visits = Float[Array, "agent *time state"]
-"""How often each row of a team's tables was used to act, per batch element."""
+"""The number of actions taken with each row of a team's tables, per batch element."""
 
 
 def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:
-    """A way to turn gradients of a team's parameters into steps; for tables its `update` takes the `visits` as well.
+    """Turns gradients of a team's parameters into steps; for tables, `update` needs the `visits` as well.
 
-    `natural` divides by the Fisher information, which makes steps independent of how often a state is visited; `trust-region`
-    goes as far in that direction as changes the policies by a KL divergence of `learning_rate`.
+    `natural` divides by the Fisher information, so steps don't depend on how often a state is visited. `trust-region` goes in
+    the same direction until the policies have changed by a KL divergence of `learning_rate`.
     """
     chain: dict[str, tuple[optax.GradientTransformation, ...]] = {
         "sgd": (_sum_over_time(optax.sgd(learning_rate)),),
@@ -50,36 +50,36 @@ def _by_fisher_information() -> optax.GradientTransformationExtraArgs:
 
 
 def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Learns time-dependent tables as sums of one that all times share and, in smaller steps, one of each time's own.
+    """Learns time-dependent tables as a table shared by all times plus, in smaller steps, one table per time.
 
-    What is right at any time is so learnt from what happened at all times.
+    So each time also learns from the data of all other times.
     """
 
     def has_times(team: Any) -> bool:
         return isinstance(team, TabularSoftmax) and team.is_time_dependent
 
-    def parts(tables: Any) -> Any:
+    def split(tables: Any) -> Any:
         if not has_times(tables):
             return tables
-        own = jax.lax.optimization_barrier(tables.logits)  # both need it: computed once
+        own = jax.lax.optimization_barrier(tables.logits)  # used twice, computed once
         return {"own": own, "shared": exact_sum(own, axis=-3)}
 
     def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        steps, state = inner.update(parts(gradient), state)
+        steps, state = inner.update(split(gradient), state)
         if has_times(gradient):
             together = _OWN_SHARE * steps["own"] + jnp.expand_dims(steps["shared"], -3)
             steps = dataclasses.replace(gradient, logits=together)
         return steps, state
 
-    return optax.GradientTransformation(lambda team: inner.init(parts(team)), update)
+    return optax.GradientTransformation(lambda team: inner.init(split(team)), update)
 
 
 def _to_divergence(
     divergence: Callable[[Int[Array, ""]], Float[Array, ""]],
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Scales each agent's step so that the mean of $D_{KL}(\pi_{old} \| \pi_{new})$ over the states it acted in is that.
+    r"""Scales each agent's step to a given mean of $D_{KL}(\pi_{old} \| \pi_{new})$ over the states in which it acted.
 
-    The length comes from the quadratic approximation; where the true divergence is larger, the step is made shorter.
+    The length comes from the quadratic approximation; if the true divergence is larger, the step is shortened.
     """
 
     def update(
@@ -91,17 +91,17 @@ def _to_divergence(
         def mean(values: Float[Array, "agent *time state"]) -> Float[Array, " agent"]:
             return jnp.sum(visits * values, axis=axes) / jnp.sum(visits, axis=axes)
 
-        def lengthened(logits: Array, factor: Float[Array, " agent"]) -> Array:
+        def scaled_by(logits: Array, factor: Float[Array, " agent"]) -> Array:
             return logits * factor.reshape(-1, *(1,) * (logits.ndim - 1))
 
         probabilities = team.probabilities
         centred = steps.logits - ordered_sum(probabilities * steps.logits)[..., None]
         curvature = mean(ordered_sum(probabilities * centred**2))
         limit = divergence(count)
-        logits = lengthened(steps.logits, jnp.sqrt(2 * limit / jnp.maximum(curvature, _SMALLEST)))
+        logits = scaled_by(steps.logits, jnp.sqrt(2 * limit / jnp.maximum(curvature, _SMALLEST)))
         before, after = log_softmax(team.logits), log_softmax(team.logits + logits)
         true = mean(ordered_sum(probabilities * (before - after)))
-        logits = lengthened(logits, jnp.minimum(1.0, jnp.sqrt(limit / jnp.maximum(true, _SMALLEST))))
+        logits = scaled_by(logits, jnp.minimum(1.0, jnp.sqrt(limit / jnp.maximum(true, _SMALLEST))))
         return dataclasses.replace(steps, logits=logits), count + 1
 
     return optax.GradientTransformationExtraArgs(lambda _: jnp.zeros((), jnp.int32), update)

@@ -44,9 +44,8 @@ def collect(
     if config.format in _SUFFIXES and config.dataset is not None:
         raise ValueError(f"--dataset is the id of a Minari dataset: name the {config.format} file with --out")
     terminal.use_all_cores()
-    from farflung.data.collecting import finish_parts, play_parts  # imports JAX
+    from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts  # imports JAX
     from farflung.data.episodes import in_pieces
-    from farflung.data.unfinished import kept, unfinished
     from farflung.runs.contents import fingerprint
     from farflung.runs.interrupts import Stopped
     from farflung.runs.run import load_run, typical_seed
@@ -62,8 +61,8 @@ def collect(
     about = {"farflung": version("farflung"), "command": "collect", **dataclasses.asdict(config)}
     about |= {"seed": seed, "fingerprint": fingerprint(config.run)}
     del about["world"]  # the run's own
-    with one_line_warnings(), progress_bar(printing.quiet) as show, unfinished(staging, about) as folder:
-        parts = kept(folder, lambda first, before: played(seed=seed, first_part=first, before=before))
+    with one_line_warnings(), progress_bar(printing.quiet) as show, parts_folder(staging, about) as folder:
+        parts = resumed_parts(folder, lambda first, before: played(seed=seed, first_part=first, before=before))
         parts = finish_parts(parts, *aim)
         if config.format not in _SUFFIXES:
             parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many

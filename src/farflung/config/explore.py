@@ -197,12 +197,6 @@ class Explore:
                 )
         return self
 
-    def with_networks(self) -> "Explore":
-        return self.resolved(has_vectors=True)
-
-    def with_tables(self) -> "Explore":
-        return self.resolved(has_vectors=False)
-
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; the algorithm and the entropy only if they are not the default ones."""
         defaults = {"algorithm": ALGORITHM, "entropy": ENTROPY}

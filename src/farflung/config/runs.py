@@ -124,8 +124,6 @@ class OfflineLearning:
             self, **{name: value for name, value in _OFFLINE_DEFAULTS[has_vectors].items() if getattr(self, name) is None}
         )
 
-    settled = resolved
-
 
 @dataclass(frozen=True)
 class Compare:

@@ -64,7 +64,7 @@ def learn_offline(
         is_file = config.dataset.endswith(_FILES) or Path(config.dataset).is_file()
         dataset = load_dataset(config.dataset) if is_file else from_minari(config.dataset)
     learn = _learn_places if dataset.has_vectors else _learn_states
-    config = config.settled(has_vectors=dataset.has_vectors)
+    config = config.resolved(has_vectors=dataset.has_vectors)
     return learn(config, dataset, against_random, on_progress or (lambda done, total: None))
 
 

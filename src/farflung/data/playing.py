@@ -40,6 +40,7 @@ def play_compiled(
     world: World, team: Any, episodes: int, random_seed: int, source: Source, first_part: int = 0
 ) -> Iterator[Dataset]:
     """Plays episodes in a compiled world; the number of devices does not change them."""
+    world = world.with_environment()
     episodes = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
     has_vectors = world.projection is not None

@@ -1,1 +1,1 @@
-"""What a team maximises, and how it becomes a weight for each action."""
+"""The entropy that a team maximises, and the credit that turns it into a weight for each action."""

@@ -1,4 +1,4 @@
-"""What a team maximises: the entropy of the states that it visits."""
+"""Entropies of the states that a team visits, from counts."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from farflung.numerics.arrays import count_by_index, lookup
 
 _FRACTION_BITS = 26
 
-
 States = Int[Array, "agent trajectory times"] | Float[Array, "agent trajectory times observation"]
 
 
@@ -23,7 +22,7 @@ class Entropy(NamedTuple):
     value: Callable[[States], Float[Array, ""]]
     """The estimate in nats."""
     gains: Callable[[States], Float[Array, "agent trajectory times"]]
-    """What each visited state adds to it, given the other trajectories and *its own past*: its own future is removed."""
+    """The contribution of each visited state, given the other trajectories and *its own past*, without its own future."""
 
 
 def plug_in(num_states: int) -> Entropy:
@@ -48,8 +47,8 @@ def plug_in(num_states: int) -> Entropy:
 def ragged_plug_in(num_states: int) -> Entropy:
     r"""The entropy of the empirical state distribution of episodes that may have ended early.
 
-    The state `num_states` stands for all times after an episode's end and doesn't count. As the number of samples now depends
-    on what the agents do, a gain compares the entropies before and after a visit, each of as many samples as there were.
+    The state `num_states` stands for all times after an episode's end and doesn't count. The number of samples depends on
+    the actions, so a gain is the entropy of the samples after a visit minus that of the samples before it.
 
     >>> round(float(ragged_plug_in(4).value(jnp.array([[[0, 1, 4, 4]]]))), 4)  # log 2
     0.6931
@@ -86,14 +85,14 @@ def _weighted_log(counts: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
 
 
 def _later_visits(states: Int[Array, "*axes times"]) -> Int[Array, "*axes times"]:
-    """How often a trajectory will come back to where it is."""
+    """How often a trajectory returns to its current state later."""
     time = jnp.arange(states.shape[-1])
     is_later = jnp.expand_dims(time[None] > time[:, None], tuple(range(states.ndim - 1)))
     return jnp.sum((states[..., :, None] == states[..., None, :]) & is_later, axis=-1, dtype=jnp.int32)
 
 
 def entropy_of_counts(counts: Int[Array, "*axes state"], num_samples: int) -> Float[Array, "*axes"]:
-    r"""$-\sum_s \frac{c_s}{n} \log \frac{c_s}{n}$ for counts that add up to n, the same bits whatever the order of the sum."""
+    r"""$-\sum_s \frac{c_s}{n} \log \frac{c_s}{n}$ for counts that add up to n, bit-identical for any order of summation."""
     terms = lookup(jnp.asarray(_fixed_point_terms(num_samples)), counts)
     return jnp.sum(terms, axis=-1).astype(jnp.float32) * 2.0**-_FRACTION_BITS
 
@@ -109,7 +108,7 @@ def _fixed_point_terms(num_samples: int) -> Int[np.ndarray, " count"]:
 def _gain_of_count(num_samples: int) -> Float[np.ndarray, " count"]:
     r"""$h(c) - h(c - 1)$ with $h(c) = -\frac{c}{n} \log \frac{c}{n}$.
 
-    h is rounded so that the gains of any stretch of time add up without error, whatever the order: no such sum exceeds log n.
+    h is rounded so that any consecutive gains add up without error, in any order: no such sum exceeds log n.
     """
     share = np.arange(num_samples + 1) / num_samples
     unit = 2.0 ** (np.ceil(np.log2(np.log(num_samples + 1))) - 23)
@@ -123,7 +122,7 @@ def shannon(distribution: Float[Array, "*axes state"]) -> Float[Array, "*axes"]:
 
 
 def decompose(distributions: Float[Array, "agent state"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    r"""The two parts of the entropy of a team's mixture: the agents' own entropy and their diversity.
+    r"""The two parts of the entropy of a team's mixture: the agents' mean entropy and their diversity.
 
     $\mathcal{H}(\bar d) = \frac1m \sum_i \mathcal{H}(d_i) + \frac1m \sum_i D_{KL}(d_i \| \bar d)$ (section 4 of the paper).
     """

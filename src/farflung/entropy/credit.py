@@ -1,8 +1,8 @@
-"""How the team's entropy becomes a weight for each action.
+"""Credit: how the team's entropy becomes a weight for each action.
 
 The policy gradient is the mean over the batch of the sum of weight times score over all actions. The trajectories of a batch
-element are independent given the policies, so whatever does not depend on an action, given the state that it was taken in, may
-be subtracted from its weight: the expected gradient stays the same, and its variance falls.
+element are independent given the policies. So a baseline that does not depend on an action, given its state, can be subtracted
+from the action's weight: the expected gradient stays the same, and its variance falls.
 """
 
 from collections.abc import Callable
@@ -20,22 +20,22 @@ Credit = Callable[[Entropy, States], Weights]
 
 
 def total(entropy: Entropy, states: States) -> Weights:
-    """The paper's: every action weighs the entropy of all that the team has visited in its batch element."""
+    """The paper's credit: every action's weight is the entropy of the states that the team visits in its batch element."""
     return jax.vmap(entropy.value)(states)[:, None, None, None]
 
 
 def leave_one_out(entropy: Entropy, states: States) -> Weights:
-    """That entropy compared with the mean of the other batch elements."""
+    """The team's entropy minus the mean of the other batch elements."""
     return _centred(total(entropy, states), states)
 
 
 def difference(entropy: Entropy, states: States) -> Weights:
-    """What the action's own trajectory adds to the entropy of all the others, compared with other batch elements."""
+    """The contribution of the action's trajectory, given all others, minus the mean of the other batch elements."""
     return _centred(jnp.sum(jax.vmap(entropy.gains)(states), axis=-1, keepdims=True), states)
 
 
 def causal(entropy: Entropy, states: States) -> Weights:
-    """What the states after the action add, given all the others and the own past, compared with other batch elements."""
+    """The contribution of the states after the action, given all others and their own past, minus the other elements' mean."""
     gains = jax.vmap(entropy.gains)(states)
     return _centred(jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True), states)
 
@@ -44,10 +44,10 @@ CREDITS: dict[str, Credit] = {"total": total, "leave_one_out": leave_one_out, "d
 
 
 def recombined(credit: Credit, num_combinations: int) -> Credit:
-    """A credit averaged over several ways to make teams of the same trajectories, at no cost in environment steps.
+    """A credit averaged over several regroupings of the batch into teams, without more environment steps.
 
     In combination r the j-th trajectory of a team comes r j batch elements later. Each combination is a batch of independent
-    teams like the original one, so each is unbiased, and so is their mean, which varies less.
+    teams like the original one, so each is unbiased, and so is their mean, which has a lower variance.
     """
 
     def weights(entropy: Entropy, states: States) -> Weights:
@@ -70,7 +70,7 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
 
 
 def independent(credit: Credit) -> Credit:
-    """The credit that each agent gets if it is trained for its own entropy, as if it were alone."""
+    """A credit for each agent's own entropy, as if it were alone."""
 
     def weights(entropy: Entropy, states: States) -> Weights:
         alone = jax.vmap(lambda own: credit(entropy, own[:, None]), in_axes=1, out_axes=1)(states)
@@ -80,6 +80,6 @@ def independent(credit: Credit) -> Credit:
 
 
 def _centred(weights: Weights, states: States) -> Weights:
-    """Compared with the mean of the same agent's weights at the same time in the other batch elements."""
-    # Counts give entropies of less than 32 nats; that of vectors depends on their units and has no bound.
+    """The weights minus the mean of the same agent's weights at the same time in the other batch elements."""
+    # Entropies of counts are below 32 nats; those of vectors depend on the units and have no bound.
     return weights - mean_of_others(weights, pooled_axis=2, is_below_32=jnp.issubdtype(states.dtype, jnp.integer))

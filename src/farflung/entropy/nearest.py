@@ -1,4 +1,4 @@
-"""The entropy of states that are vectors, from the distances between them."""
+"""The k-nearest-neighbour estimate of the entropy of states that are vectors."""
 
 import functools
 import math
@@ -28,30 +28,29 @@ def nearest_neighbours(
     is_ragged: bool = False,
     floor: float = _FLOOR,
 ) -> Entropy:
-    r"""The entropy of the density that states were drawn from, in nats, from how far the k-th nearest neighbour of each is.
+    r"""The entropy of the states' density, in nats, estimated from each state's distance to its k-th nearest neighbour.
 
     It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
     where $V_d$ is the volume of the unit ball in d dimensions. A gain is the surprisal of a state among all states of the
     other trajectories and its own past, divided by n. With fewer than k neighbours, the farthest counts as the k-th.
 
-    States are vectors: [agent, trajectory, time, feature]. Those with a feature that is not finite lie after an episode's end
-    and don't count.
+    States are vectors: [agent, trajectory, time, feature]. States with a feature that is not finite lie after an episode's
+    end and don't count.
 
     Args:
         neighbours: k.
-        scale: a typical difference in each feature, by which differences are divided before distances are measured; the
-            entropy stays that of the features as they are. Left out, features are not scaled.
-        angles: which features are angles in radians; distances between them are those of the points on a circle, so that the
-            ends of their range are near each other.
-        is_ragged: whether episodes may end early. If so, one more state counts for as much as it is more surprising than those
-            that are there: from its surprisal, the mean surprisal of the others (each among the others alone) and of its own
-            past is subtracted, and n is the number of all these with itself. So a gain never depends on the own future. It
-            takes the time of one more value for each trajectory; with more than 16 of them, of one in all, as what one then
-            adds to the surprisal of the others is slight.
-        floor: distances, after scaling, are at least that. States that are alike, as in the corner where an agent is stuck,
-            would be infinitely unsurprising; a thousandth of what is typical is as close as it gets for all that can be told
-            apart, and costs $d \log 1000$ nats, which doesn't drown what is learned from the others. For many states in one
-            dimension, which are naturally k / 2 n apart, choose less. `num_duplicates` counts the states that it concerns.
+        scale: a typical difference in each feature; features are divided by it before distances are measured, but the
+            entropy stays that of the unscaled features (default: no scaling).
+        angles: indices of the features that are angles in radians; distances are measured between points on a circle, so
+            that the ends of an angle's range are near each other.
+        is_ragged: whether episodes may end early. If so, a gain is a state's surprisal minus the mean surprisal of the other
+            trajectories' states (without its trajectory) and of its own past, divided by the number of all these states and
+            itself. So a gain never depends on the state's own future. This takes one more evaluation for each trajectory;
+            with more than 16 trajectories, one in all, because one trajectory then hardly changes the others' surprisal.
+        floor: minimum distance, after scaling. Without it, the log distance between equal states, as of an agent stuck in a
+            corner, would be minus infinity. A thousandth of a typical difference is less than the distance of states that
+            differ, and costs $d \log 1000$ nats, which doesn't dominate the gradient. For many states in one dimension, whose
+            distances are about k / 2 n, choose a smaller floor. `num_duplicates` counts the states at the floor.
 
     >>> corners = jnp.array([[[[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]]])
     >>> round(float(nearest_neighbours(1).value(corners)), 4)  # 1 + 1/2 + 1/3 + log pi
@@ -62,7 +61,7 @@ def nearest_neighbours(
     def surprisals(
         points: Float[Array, "state feature"], num_times: int
     ) -> tuple[Float[Array, " state"], Int[Array, " state"]]:
-        """Zero without neighbours; with the number of those that there are."""
+        """Each state's surprisal, zero without neighbours, and the number of states that it sees."""
         num_states, num_features = len(points), points.shape[1] - len(angles)
         before = jnp.cumulative_sum(_is_real(points), dtype=jnp.int32, include_initial=True)
         num_seen = before[-1] - before[_hidden_until(num_states, num_times)] + before[:-1]
@@ -77,7 +76,7 @@ def nearest_neighbours(
         return exact_sum(surprisals(points, 1)[0], axis=0) / jnp.maximum(jnp.sum(_is_real(points)), 1)
 
     def sums_of_others(points: Float[Array, "state feature"], num_times: int) -> Float[Array, " trajectory"]:
-        """For each trajectory, the sum of the others' surprisals without it; of many others, that with it is as good."""
+        """For each trajectory, the sum of the others' surprisals without it; with many trajectories, the sum with it."""
         num_trajectories = len(points) // num_times
         if num_trajectories > _MOST_LEFT_OUT:
             by_trajectory = exact_sum(surprisals(points, 1)[0].reshape(-1, num_times), axis=1)
@@ -116,7 +115,7 @@ def num_duplicates(
     angles: Sequence[int] = (),
     floor: float = _FLOOR,
 ) -> Int[Array, ""]:
-    """How many states are no farther from their k-th neighbour than the floor of `particles`, which can't tell them apart."""
+    """The number of states whose distance to their k-th neighbour is at most the floor of `nearest_neighbours`."""
     _check(neighbours, scale, floor)
     squared = _kth_squared_distances(_points(states, neighbours, scale, angles), 1, neighbours)
     return jnp.sum((squared >= 0) & (squared <= floor**2))
@@ -134,7 +133,7 @@ def _check(neighbours: int, scale: Sequence[float], floor: float) -> None:
 def _points(
     states: Float[Array, "*axes feature"], neighbours: int, scale: Sequence[float], angles: Sequence[int]
 ) -> Float[Array, "state coordinate"]:
-    """All states in units of the scale, trajectory by trajectory, an angle's sine last; not a number in any if in one."""
+    """All states, scaled, trajectory by trajectory, with the sines of angles last; NaN if any feature is not finite."""
     if states.ndim != 4:
         raise ValueError(f"states: expected the axes agent, trajectory, time and feature, got the shape {states.shape}")
     if scale and states.shape[-1] != len(scale):
@@ -144,11 +143,10 @@ def _points(
         raise ValueError(f"states: expected more than {neighbours}, the number of neighbours, got {len(points)}")
     is_finite = jnp.all(jnp.isfinite(points), axis=-1, keepdims=True)
     units = np.array(scale or [1.0], np.float32)[None]
-    around = [jnp.sin(points[:, angle]) for angle in angles]
+    sines = [(jnp.sin(points[:, angle]) / (scale[angle] if scale else 1.0))[:, None] for angle in angles]
     for angle in angles:
         points = points.at[:, angle].set(jnp.cos(points[:, angle]))
-    radii = [sine / (scale[angle] if scale else 1.0) for sine, angle in zip(around, angles, strict=True)]
-    return jnp.where(is_finite, jnp.concatenate([points / units, *(sine[:, None] for sine in radii)], axis=1), jnp.nan)
+    return jnp.where(is_finite, jnp.concatenate([points / units, *sines], axis=1), jnp.nan)
 
 
 def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:
@@ -156,12 +154,12 @@ def _is_real(points: Float[Array, "state feature"]) -> Bool[Array, " state"]:
 
 
 def _hidden_until(num_states: int, num_times: int) -> Int[np.ndarray, " state"]:
-    """A state doesn't see itself and what follows in its trajectory: with trajectories of one state, only itself."""
+    """A state sees neither itself nor its trajectory's later states, up to this index; with `num_times` 1, just not itself."""
     return (np.arange(num_states, dtype=np.int32) // num_times + 1) * num_times
 
 
 def _kth_squared_distances(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
-    """To the k-th nearest of the points that each sees, or the farthest if there are fewer; negative if there is none."""
+    """To the k-th nearest point that each point sees, or to the farthest if there are fewer; negative if there is none."""
     if not runs_on_cpu():
         return _by_passes(points, num_times, neighbours)
     if len(points) * neighbours**2 <= _MOST_INSERTED:
@@ -170,7 +168,7 @@ def _kth_squared_distances(points: Float[Array, "state feature"], num_times: int
 
 
 def _by_passes(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
-    """The next larger distance, again and again, for all at once: a GPU computes distances faster than it could store them."""
+    """Finds the next larger distance k times, for all points at once: a GPU recomputes distances faster than it stores them."""
     index, end = jnp.arange(len(points))[:, None], _hidden_until(len(points), num_times)[:, None]
     other = index.T
 
@@ -185,7 +183,7 @@ def _by_passes(points: Float[Array, "state feature"], num_times: int, neighbours
 
 
 def _by_insertion(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
-    """One point after the other is inserted into the sorted distances of all: what a CPU's vector units do best."""
+    """Inserts one point after the other into the sorted distances of all points: the fastest for a CPU's vector units."""
     index, end = jnp.arange(len(points)), _hidden_until(len(points), num_times)
     columns = tuple(points.T)
 
@@ -195,7 +193,7 @@ def _by_insertion(points: Float[Array, "state feature"], num_times: int, neighbo
         rest = jnp.where((which < index) | (which >= end), squared, jnp.inf)
         inserted = []
         for each in nearest:
-            # Of what is not a number nothing is ever less; XLA's own minimum and maximum take twice as long.
+            # NaN is never less, so it is never inserted; XLA's own minimum and maximum take twice as long.
             is_nearer = rest < each
             inserted.append(jnp.where(is_nearer, rest, each))
             rest = jnp.where(is_nearer, each, rest)
@@ -206,14 +204,14 @@ def _by_insertion(points: Float[Array, "state feature"], num_times: int, neighbo
 
 
 def _by_trees(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
-    """With k-d trees, on the host."""
+    """Searches k-d trees, on the host."""
 
     def on_host(*arguments: Array) -> Float[np.ndarray, " state"]:
         numbers = np.concatenate([np.asarray(each) for each in arguments])
         return _search(numbers.reshape(points.shape), num_times, neighbours)
 
-    # What is larger than 100 kB would be copied by another thread, and all may be waiting for a callback: so in small pieces,
-    # and one batch element at a time.
+    # Another thread would copy arguments larger than 100 kB, which deadlocks if all threads wait for callbacks: so the points
+    # go in small pieces, one batch element at a time.
     numbers = points.reshape(-1)
     pieces = [numbers[i : i + _MOST_NUMBERS_PER_ARGUMENT] for i in range(0, len(numbers), _MOST_NUMBERS_PER_ARGUMENT)]
     shape = jax.ShapeDtypeStruct(points.shape[:1], jnp.float32)
@@ -240,9 +238,9 @@ def _search(points: Float[np.ndarray, "state feature"], num_times: int, neighbou
 
 
 def _blocks(num_states: int, num_times: int) -> Iterator[slice]:
-    """Several trajectories, or a part of one: a tree holds all that is not in a block, or later; pairs within are compared.
+    """Blocks of several trajectories, or of a part of one: pairs within a block are compared directly, others with a tree.
 
-    A tree of n points takes as long as some 12 n comparisons, so that this size is about the best.
+    Building a tree of n points takes as long as about 12 n comparisons, so this block size is close to the best.
     """
     size = math.isqrt(12 * num_states)
     if num_times <= size:

@@ -1,4 +1,4 @@
-"""Reading and adding up table entries by index, fast under any number of vmaps and the same to the last bit in any order."""
+"""Gathers and sums by index that are fast under any number of vmaps, and bit-identical for any order of summation."""
 
 import functools
 import itertools
@@ -35,7 +35,7 @@ def _scatter_add(num_rows: int) -> Callable[[Array, Array], Array]:
     @custom_vmap
     def scatter_add(index: Array, values: Array) -> Array:
         if not runs_on_cpu():
-            # Rollouts leave time, the last axis, outermost in a GPU's memory: taken first, nothing has to be transposed.
+            # On a GPU, rollouts store time, the last axis, outermost in memory: moving it first avoids a transpose.
             index, values = (jnp.moveaxis(array, -1, 0) for array in (index, values))
         values = jnp.broadcast_to(values, index.shape)
         return jnp.zeros(num_rows, values.dtype).at[index].add(values, mode="promise_in_bounds")
@@ -63,7 +63,7 @@ def lookup(table: Shaped[Array, " row"], index: Int[Array, "*shape"]) -> Shaped[
 
 
 def count_by_index(index: Int[Array, "*shape"], num_rows: int) -> Int[Array, " {num_rows}"]:
-    """How often each row occurs in `index`."""
+    """The number of times each row occurs in `index`."""
     return _scatter_add(num_rows)(index, jnp.ones((1,) * index.ndim, jnp.int32))
 
 
@@ -71,15 +71,14 @@ def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], n
     """The sum of the values at each row.
 
     A GPU adds in no fixed order, and floating-point sums depend on the order; integer sums don't. So the values are added as
-    fixed-point numbers whose unit is at most $2^{-16}$ of the largest value, which is finer than what float32 keeps of a sum of
-    so many.
+    fixed-point numbers whose unit is at most $2^{-16}$ of the largest value, finer than the precision of a float32 sum.
     """
     headroom = 30 - int(index.size).bit_length()
     num_limbs = 1 if headroom >= 16 else 2
     largest = jnp.max(jnp.abs(values))
     _, exponent = jnp.frexp(largest)
     scale = headroom - jnp.maximum(exponent, -80)
-    total = largest * 0  # NaN and infinity have no fixed-point form; this carries them over.
+    total = largest * 0  # NaN and infinity have no fixed-point form; this makes the sum NaN
     for _ in range(num_limbs):
         digits = jnp.round(values * jnp.ldexp(jnp.float32(1), scale))
         unit = jnp.ldexp(jnp.float32(1), -scale)
@@ -90,7 +89,7 @@ def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], n
 
 
 def exact_sum(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """The sum over an axis, whose bits depend on no order: a chain of additions where it is short, else in fixed point."""
+    """The sum over an axis, bit-identical in any order: a chain of additions if the axis is short, else in fixed point."""
     if values.shape[axis] <= _MOST_UNROLLED:
         return functools.reduce(
             jnp.add, [jax.lax.index_in_dim(values, i, axis, keepdims=False) for i in range(values.shape[axis])]
@@ -102,12 +101,12 @@ def exact_sum(values: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
 
 
 def mean_of_others(values: Float[Array, "row *axes"], pooled_axis: int, *, is_below_32: bool = True) -> Float[Array, "row ..."]:
-    """For each row the mean of all other rows and of `pooled_axis`, zero for a single row.
+    """For each row, the mean over all other rows and `pooled_axis`; zero for a single row.
 
-    In fixed point as well, so that it is exactly independent of the own row.
+    In fixed point, so that the mean is exactly independent of the row itself.
 
     Args:
-        is_below_32: whether all magnitudes are sure to be; if not, the largest one decides how finely values are rounded.
+        is_below_32: whether all magnitudes are below 32; if not, the largest one sets the rounding.
     """
     num_rows, num_pooled = values.shape[0], values.shape[pooled_axis]
     if num_rows == 1:
@@ -127,7 +126,7 @@ def inverse_cdf(
     """The outcome that a uniform number in [0, 1) picks from one row of a flat table of cumulative probabilities."""
     first = row * num_outcomes
     if num_outcomes <= _MOST_UNROLLED and not runs_on_cpu():
-        # A GPU fuses this with the gathers; a CPU is faster with the one small gather below. The result is the same.
+        # A GPU fuses this with the gathers; a CPU is faster with the single gather below. The results are equal.
         passed = [(uniform >= lookup(cumulative, first + i)).astype(jnp.int32) for i in range(num_outcomes - 1)]
         return functools.reduce(jnp.add, passed)
     thresholds = lookup(cumulative, first + jnp.arange(num_outcomes - 1, dtype=jnp.int32))
@@ -137,8 +136,8 @@ def inverse_cdf(
 def log_softmax(logits: Float[Array, "*axes outcome"]) -> Float[Array, "*axes outcome"]:
     """The logarithm of the softmax over the last axis.
 
-    Sums over few outcomes are chains of additions here and below: how XLA splits up a reduction, and so its last bits, depends
-    on what else is computed beside it.
+    Sums over few outcomes are chains of additions, here and below: XLA splits a reduction differently depending on the
+    surrounding computation, which changes its last bits.
     """
     is_narrow = logits.shape[-1] <= _MOST_UNROLLED
     largest = functools.reduce(jnp.maximum, _columns(logits)) if is_narrow else jnp.max(logits, axis=-1)

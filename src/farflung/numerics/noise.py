@@ -1,4 +1,4 @@
-"""Randomness in bulk."""
+"""Many random numbers at once."""
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 def uniforms(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Uniform numbers in [0, 1), multiples of $2^{-24}$.
 
-    `jax.random.uniform` spends a whole Threefry block on each number; with half a block training on a CPU is much faster.
+    `jax.random.uniform` uses a whole Threefry block for each number; half a block makes training on a CPU much faster.
     """
     bits = threefry_2x32(jr.key_data(key), jnp.arange(int(np.prod(shape)), dtype=jnp.uint32))
     return (bits >> 8).astype(jnp.float32).reshape(shape) * jnp.float32(2.0**-24)

@@ -1,4 +1,4 @@
-"""Neural policies for worlds whose states are vectors; a team of them is one pytree."""
+"""Neural policies for worlds whose states are vectors; a team is one pytree."""
 
 import math
 from collections.abc import Callable
@@ -18,38 +18,37 @@ from farflung.worlds.projection import Box, Discrete
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
 _LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
-_LEAST_NOISE = 2.0**-25  # half a step of the uniform numbers: a Gaussian's quantile at 0 is infinite
+_LEAST_NOISE = 2.0**-25  # half the spacing of the uniform numbers: a Gaussian's quantile at 0 is infinite
 
 
 class OutputLayer(NamedTuple):
-    """The last layer of a network, and the logarithms of standard deviations that are the same in all states."""
+    """The last layer of a network, and the log standard deviations if they don't depend on the state."""
 
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
 
 
 class NeuralPolicy(eqx.Module):
-    """A multilayer perceptron that sees an observation and draws an action: one of a few, or a vector.
+    """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
-    A vector is kept as it was drawn from a Gaussian, before it is squashed into its bounds: the density of that is simple, and
-    its ratios and scores are the same. Of a team, the leaves have a leading axis for the agents, except for what all share:
-    a trunk, and what they have in common on top of it.
+    Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
+    In a team, leaves have a leading agent axis, except for the parts that all agents share: `trunk` and `common`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
-    """The logarithms of the standard deviations, where they are the same in all states."""
+    """The log standard deviations, if they don't depend on the state."""
     actions: Discrete | Box
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
     common: OutputLayer | None = None
-    """What all agents with a shared trunk add to their own: it learns from what all of them do."""
+    """With a shared trunk: the output layer that all agents share and add to their own; it learns from all their data."""
 
     @property
     def num_agents(self) -> int:
-        """Of a team."""
+        """The number of agents of a team."""
         assert self.head.bias is not None
         return self.head.bias.shape[-2]
 
@@ -59,7 +58,7 @@ class NeuralPolicy(eqx.Module):
 
     @property
     def axes(self) -> "NeuralPolicy":
-        """The agents' axis of each leaf, as `vmap` takes it."""
+        """The agent axis of each leaf, for `vmap`."""
         axes = jax.tree.map(lambda _: 0, self)
         if not self.has_shared_trunk:
             return axes
@@ -67,7 +66,7 @@ class NeuralPolicy(eqx.Module):
         return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
 
     def sampler(self) -> Callable[[Array, Array, Array], Array]:
-        """A function of noise, time and observation that draws an action."""
+        """A function of noise, time and observation that samples an action."""
 
         def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
             outputs = self._outputs(observation)
@@ -88,7 +87,7 @@ class NeuralPolicy(eqx.Module):
         return executed(self.actions, actions)
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
-        """The logarithm of the probability of what was chosen, or of the density of what was drawn before squashing."""
+        """The log probability of discrete actions, or the log density of vectors before tanh."""
         outputs = self._outputs(states)
         if isinstance(self.actions, Discrete):
             chosen = jnp.take_along_axis(log_softmax(outputs), actions[..., None], axis=-1)
@@ -98,7 +97,7 @@ class NeuralPolicy(eqx.Module):
         return -0.5 * jnp.sum(deviation**2 + 2 * log_std + math.log(2 * math.pi), axis=-1)
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
-        """The entropy of the actions that the world is told, in nats; that of squashed vectors by quadrature."""
+        """The entropy of the executed actions, in nats; for vectors after tanh, by quadrature."""
         outputs = self._outputs(states)
         if isinstance(self.actions, Discrete):
             log_probabilities = log_softmax(outputs)
@@ -118,13 +117,13 @@ class NeuralPolicy(eqx.Module):
         weights: Float[Array, "batch agent #trajectory #time"],
         bonus: Float[ArrayLike, ""] | None = None,
     ) -> "NeuralPolicy":
-        r"""Of a team: the gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies.
+        r"""A team's gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies.
 
-        States that are not finite, after an episode's end, have no part in it.
+        States after an episode's end, which are not finite, don't count.
         """
         is_real = jnp.all(jnp.isfinite(states), axis=-1)
 
-        def sought(team: NeuralPolicy) -> Float[Array, ""]:
+        def objective(team: NeuralPolicy) -> Float[Array, ""]:
             by_agent = jax.vmap(NeuralPolicy.log_probability, (team.axes, 1, 1), out_axes=1)
             total = jnp.sum(jnp.where(is_real, weights * by_agent(team, states, actions), 0.0))
             if bonus is None:
@@ -132,30 +131,30 @@ class NeuralPolicy(eqx.Module):
             own = jax.vmap(NeuralPolicy.entropy, (team.axes, 1), out_axes=1)(team, states)
             return total + bonus * jnp.sum(jnp.where(is_real, own, 0.0))
 
-        return eqx.filter_grad(sought)(self)
+        return eqx.filter_grad(objective)(self)
 
     def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
         hidden = jnp.where(jnp.isfinite(states), (states - center) / scale, 0.0)
-        with jax.default_matmul_precision("highest"):  # what a GPU would else round to 10 bits is not reproducible
+        with jax.default_matmul_precision("highest"):  # by default a GPU rounds to 10 bits, which is not reproducible
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
             own = _linear(self.head, hidden)
             return own if self.common is None else own + _linear(self.common.head, hidden)
 
     def _gaussian(self, outputs: Float[Array, "*batch output"]) -> tuple[Float[Array, "*batch a"], Float[Array, "*batch a"]]:
-        """Means and the logarithms of standard deviations."""
+        """Means and log standard deviations."""
         if self.log_std is None:
             mean, log_std = jnp.split(outputs, 2, axis=-1)
         else:
             own = self.log_std if self.common is None or self.common.log_std is None else self.log_std + self.common.log_std
             mean, log_std = outputs, jnp.broadcast_to(_last(own, outputs.ndim), outputs.shape)
-        # With the gradient of what is clipped: else a deviation that has left its range would never come back.
+        # Straight-through clipping: with a zero gradient, a deviation outside of the range could never come back.
         return mean, log_std + jax.lax.stop_gradient(jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD) - log_std)
 
 
 class UniformPolicy(eqx.Module):
-    """Acts uniformly at random, or by a standard Gaussian where actions have no bounds: a team that has learnt nothing."""
+    """An untrained team: uniformly random actions, or standard Gaussian ones if actions have no bounds."""
 
     actions: Discrete | Box
     num_agents: int = eqx.field(static=True, default=1)
@@ -192,18 +191,18 @@ def num_uniforms(actions: Discrete | Box) -> int:
 
 
 def executed(space: Discrete | Box, actions: Array) -> Array:
-    """What the world is told: a choice as it is, a vector squashed into its bounds."""
+    """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
     if isinstance(space, Discrete):
         return actions
     is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
     squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
     least, most = (_last(_single(bounds), actions.ndim) for bounds in (space.low, space.high))
-    # Also what was squashed is clipped: rounding may take it over a bound by the last bit.
+    # Squashed actions are clipped as well: rounding may exceed a bound in the last bit.
     return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:
-    """Which numbers of an action have two bounds, and these, or -1 and 1."""
+    """Which numbers of an action have two finite bounds, and the bounds (-1 and 1 for the others)."""
     low, high = _single(space.low), _single(space.high)
     is_bounded = np.isfinite(low) & np.isfinite(high)
     return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
@@ -215,7 +214,7 @@ def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Arr
 
 
 def _last(values: Any, num_axes: int) -> Any:
-    """A vector along the last of so many axes."""
+    """A vector along the last of `num_axes` axes."""
     return values.reshape((1,) * (num_axes - 1) + (-1,))
 
 
@@ -224,20 +223,20 @@ def _single(values: tuple[float, ...]) -> Float[np.ndarray, " value"]:
 
 
 class Networks(NamedTuple):
-    """What a team's networks are like."""
+    """The architecture of a team's networks."""
 
     hidden: tuple[int, ...] = (64, 64)
-    """The widths of the trunk's layers."""
+    """Widths of the trunk's layers."""
     has_shared_trunk: bool = False
-    """Whether all agents share one, and only the heads are their own: for hundreds of agents."""
+    """Whether all agents share one trunk and have only their own heads: for hundreds of agents."""
     has_free_std: bool = True
-    """Whether the standard deviations of vectors are parameters, or else functions of the state."""
+    """Whether the standard deviations of vectors are parameters; otherwise they are functions of the state."""
     std: float = 0.6
-    """What they start at, before squashing."""
+    """Initial standard deviation, before tanh."""
 
 
 def networks_of(config: Explore) -> Networks:
-    """The networks that a config asks for."""
+    """The architecture that a config describes."""
     return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
 
 
@@ -249,10 +248,10 @@ def neural_team(
     *,
     scale: Float[ArrayLike, ""] = 0.01,
 ) -> NeuralPolicy:
-    """A team of networks with random weights; with a shared trunk all agents start alike, and what they do tells them apart.
+    """A team of networks with random weights; with a shared trunk all agents start equal and diverge as they learn.
 
     Args:
-        scale: a factor on the first weights of the heads: near zero, an agent acts alike in all states at first.
+        scale: factor on the initial weights of the heads; near zero, an agent's first policy hardly depends on the state.
     """
     trunk_key, head_key = jr.split(key)
     sizes = (len(world.observation_center), *networks.hidden)

@@ -1,4 +1,4 @@
-"""The one place where policies meet environments."""
+"""Rollouts of a team in compiled worlds."""
 
 import math
 from functools import partial
@@ -14,25 +14,25 @@ from farflung.worlds.world import CompiledWorld
 
 
 class WorldWarning(RuntimeWarning):
-    """A world does what nothing can be learnt from."""
+    """A world gives states from which nothing can be learnt."""
 
 
 class Trajectories(NamedTuple):
-    """What a team has lived through: all `horizon` + 1 states, and the actions between them.
+    """A team's episodes: all `horizon` + 1 states, and the actions between them.
 
-    Where states are vectors, they are not finite from an episode's early end on.
+    If states are vectors, those after an episode's early end are NaN.
     """
 
     states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
     actions: Int[Array, "batch agent trajectory time"] | Float[Array, "batch agent trajectory time action"]
     broken: Int[Array, "batch agent trajectory"] | None = None
-    """Where states are vectors: the step after which the world gave a state that is not finite; 0 if none did."""
+    """If states are vectors: the step after which the world gave a state that is not finite; 0 if none."""
 
 
 def acted_in(trajectories: Trajectories) -> Array:
     """The states in which the actions were chosen: all but the last.
 
-    Where states are vectors, an episode's end is not one of them: what stands there as an action was never taken.
+    If states are vectors, the state in which an episode ended is NaN as well: the action recorded there was never taken.
     """
     states = trajectories.states
     if jnp.issubdtype(states.dtype, jnp.integer):
@@ -51,7 +51,7 @@ def play(
     batch_size: int,
     num_trajectories: int,
 ) -> Trajectories:
-    """Lets each agent of a team play `num_trajectories` episodes in its own copies of the world, `batch_size` times over."""
+    """Plays `batch_size` times `num_trajectories` episodes with each agent of a team, in its own copies of the world."""
     copies = (batch_size, team.num_agents, num_trajectories)
     num_reset, num_act = world.num_reset_uniforms, team.num_uniforms
     num_step = num_act + world.num_step_uniforms
@@ -88,9 +88,9 @@ def _play_vectors(
     reset_noise: Float[Array, "reset batch agent trajectory"],
     step_noise: Float[Array, "step time batch agent trajectory"],
 ) -> Trajectories:
-    """Episodes that stop where the world says so, or where it breaks: what is recorded from then on is not a number.
+    """Plays episodes that end when the world says so, or when a state is not finite; later states are recorded as NaN.
 
-    All copies are one axis for the world, as simulators have it; the policies see who plays which.
+    The world steps all copies along one axis, as simulators expect; the policies use the axes [batch, agent, trajectory].
     """
     copies, num_act = reset_noise.shape[1:], team.num_uniforms
     num_copies = math.prod(copies)
@@ -102,7 +102,7 @@ def _play_vectors(
     by_agent = jax.vmap(by_trajectory, (team.axes, -2, None, 0))
     act_all = jax.vmap(by_agent, (None, -3, None, 0))
 
-    def in_a_row(array: Array) -> Array:
+    def flat_copies(array: Array) -> Array:
         return array.reshape(-1, *array.shape[3:])
 
     def by_copy(array: Array) -> Array:
@@ -113,15 +113,16 @@ def _play_vectors(
         time, noise = inputs
         actions = act_all(team, noise[:num_act], time, by_copy(seen))
         world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
-        following = jax.vmap(world.step_from)(world_noise, state, in_a_row(team.executed(actions)))
+        following = jax.vmap(world.step_from)(world_noise, state, flat_copies(team.executed(actions)))
         observed = jax.vmap(world.observe)(following)
         is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
         goes_on = ~(is_over | is_broken)
 
-        def kept(new: Array, old: Array) -> Array:
+        def where_it_goes_on(new: Array, old: Array) -> Array:
             return jnp.where(goes_on.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        state, seen = jax.tree.map(kept, following, state), kept(observed, jnp.full_like(observed, jnp.nan))
+        state = jax.tree.map(where_it_goes_on, following, state)
+        seen = where_it_goes_on(observed, jnp.full_like(observed, jnp.nan))
         return (state, seen, ~goes_on | jax.vmap(world.is_over)(state)), (seen, actions, jnp.where(is_broken, time + 1, 0))
 
     first = jax.vmap(world.reset_from)(reset_noise.reshape(len(reset_noise), num_copies).T)
@@ -133,5 +134,5 @@ def _play_vectors(
 
 
 def _unrolled_steps() -> int:
-    # On a GPU each step of a loop costs a kernel launch, longer than the step itself; on a CPU the smaller loop is faster.
+    # On a GPU, each loop step costs a kernel launch, which takes longer than the step; on a CPU, a smaller loop is faster.
     return 1 if runs_on_cpu() else 16

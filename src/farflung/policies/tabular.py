@@ -1,4 +1,4 @@
-"""Tables of logits as the policies of agents in worlds with finitely many states."""
+"""Softmax policies with tables of logits, for worlds with finitely many states."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,18 +24,18 @@ from farflung.numerics.noise import uniforms
 
 
 class TabularSoftmax(eqx.Module):
-    r"""$\pi_\theta(a \mid s) \propto e^{\theta_{s,a}}$, or with a table of its own for each time if `is_time_dependent`."""
+    r"""$\pi_\theta(a \mid s) \propto e^{\theta_{s,a}}$, with one table for each time if `is_time_dependent`."""
 
     logits: Float[Array, "*axes state action"]
     is_time_dependent: bool = eqx.field(static=True, default=False)
 
     num_uniforms = 1
     axes = 0
-    """The agents' axis of each leaf of a team, as `vmap` takes it."""
+    """The agent axis of a team's leaves, for `vmap`."""
 
     @property
     def num_agents(self) -> int:
-        """Of a team."""
+        """The number of agents of a team."""
         return self.logits.shape[-4 if self.is_time_dependent else -3]
 
     @property
@@ -44,7 +44,7 @@ class TabularSoftmax(eqx.Module):
 
     @property
     def num_times(self) -> int:
-        """Tables of one policy: one, or one for each time."""
+        """The number of tables of one policy: one, or one for each time."""
         return self.logits.shape[-3] if self.is_time_dependent else 1
 
     @property
@@ -52,7 +52,7 @@ class TabularSoftmax(eqx.Module):
         return jnp.exp(log_softmax(self.logits))
 
     def sampler(self) -> Callable[[Float[Array, " 1"], Int[Array, ""], Int[Array, ""]], Int[Array, ""]]:
-        """A function of noise, time and state that picks an action; what all steps share is computed once."""
+        """A function of noise, time and state that samples an action; the cumulative probabilities are computed once."""
         cumulative = flat(cumulative_sum(self.probabilities))
 
         def sample(noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
@@ -61,13 +61,13 @@ class TabularSoftmax(eqx.Module):
         return sample
 
     def sample_one(self, noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
-        """Picks one action, for which one row of the table is enough."""
+        """Samples one action, from one row of the table."""
         logits = self.logits.reshape(-1, self.num_actions)[self._row(jnp.minimum(time, self.num_times - 1), state)]
         thresholds = cumulative_sum(jnp.exp(log_softmax(logits)))
         return jnp.sum(noise[0] >= thresholds[:-1], dtype=jnp.int32)
 
     def executed(self, actions: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """What the world is told: the choice as it is."""
+        """The actions that the world executes: unchanged."""
         return actions
 
     def score(
@@ -76,24 +76,24 @@ class TabularSoftmax(eqx.Module):
         actions: Int[Array, "*batch time"],
         weights: Float[Array, "*#batch #time"],
     ) -> "TabularSoftmax":
-        r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: where the actions weigh $W$, it is $W_a - \pi(a) \sum_b W_b$."""
+        r"""The gradient of $\sum w \log \pi_\theta(a \mid s)$: $W_a - \pi(a) \sum_b W_b$, with $W_a$ the weight of action a."""
         entry = self._row(_times(states), states) * self.num_actions + actions
         weight = sum_by_index(entry, weights, self.logits.size).reshape(self.logits.shape)
         return dataclasses.replace(self, logits=weight - self.probabilities * ordered_sum(weight)[..., None])
 
     def visits(self, states: Int[Array, "*batch time"]) -> Int[Array, "*axes state"]:
-        """How often each row of the table was used to act."""
+        """The number of actions taken with each row of the table."""
         rows = self.logits.shape[:-1]
         return count_by_index(self._row(_times(states), states), int(np.prod(rows))).reshape(rows)
 
     def visits_by_agent(self, states: Int[Array, "batch agent trajectory time"]) -> Int[Array, "agent *axes state"]:
-        """Of a team: how often each agent used each row of its table."""
+        """The number of actions that each agent of a team took with each row of its table."""
         return jax.vmap(TabularSoftmax.visits, (0, 1))(self, states)
 
     def log_probability(
         self, states: Int[Array, "*batch time"], actions: Int[Array, "*batch time"]
     ) -> Float[Array, "*batch time"]:
-        r"""$\log \pi_\theta(a \mid s)$ of what was done."""
+        r"""$\log \pi_\theta(a \mid s)$ of the actions taken."""
         return lookup(flat(log_softmax(self.logits)), self._row(_times(states), states) * self.num_actions + actions)
 
     def entropy(self, states: Int[Array, "*batch time"]) -> Float[Array, "*batch time"]:
@@ -115,7 +115,7 @@ class TabularSoftmax(eqx.Module):
         weights: Float[Array, "batch agent #trajectory #time"],
         bonus: Float[ArrayLike, ""] | None = None,
     ) -> "TabularSoftmax":
-        r"""Of a team: the gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies."""
+        r"""A team's gradient of $\sum w \log \pi(a \mid s)$ plus `bonus` times the sum of the policies' entropies."""
         by_agent = jax.vmap(TabularSoftmax.score, (0, 1, 1, 1))(self, states, actions, weights)
         if bonus is None:
             return by_agent

@@ -115,7 +115,7 @@ def explore(
             raise ValueError("horizon and slip are part of the world that was given")
         environment = as_world(world).with_environment()
         config = Explore(environment.name, **settings)
-    config = config.with_tables() if environment.projection is None else config.with_networks()
+    config = config.resolved(has_vectors=environment.projection is not None)
     made = algorithm_for(config, environment, own)
     config = _with_sizes(config, made, environment, settings)
     if environment.projection is not None:

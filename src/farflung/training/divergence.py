@@ -1,4 +1,4 @@
-"""What can go wrong with states that are vectors: told once, and the end of a training where nothing can be learnt any more."""
+"""Divergence and invalid states: warns about them, and stops a training from which nothing more can be learnt."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ _num_duplicates = jax.jit(num_duplicates, static_argnums=1, static_argnames=("sc
 
 
 class TrainingMonitor:
-    """Follows a training for states, metrics and policies that are not finite."""
+    """Checks a training for states, metrics and policies that are not finite."""
 
     def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
-        self._name, self._world = configs[0].world, worlds[0]
         config = configs[0]
+        self._name, self._world = config.world, worlds[0]
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
         self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
         self._seeds = [seed for each in configs for seed in each.seeds]
@@ -36,7 +36,7 @@ class TrainingMonitor:
         """Why the training was stopped."""
 
     def has_diverged(self, progress: Progress) -> bool:
-        """Whether policies, or what was measured of them, are no longer finite, or would not be after the next update."""
+        """Whether policies or metrics are no longer finite, or would not be after the next update."""
         measured = [
             name.replace("_", " ") for name, values in progress.metrics.columns.items() if not np.isfinite(values).all()
         ]
@@ -54,11 +54,11 @@ class TrainingMonitor:
         return True
 
     def has_too_many_faults(self, progress: Progress) -> bool:
-        """Whether most of the latest episodes gave a state that is not finite; the first of all is told."""
+        """Whether most of the latest episodes gave a state that is not finite; warns of the first such state."""
         if progress.faults is None or progress.update == self._update:
             return False
         found = np.asarray(progress.faults.number, np.int64)
-        if found.any() and not self._num_faults.any() and not self._world.is_hosted:  # whose copies report it
+        if found.any() and not self._num_faults.any() and not self._world.is_hosted:  # a hosted world's copies warn
             first = int(np.flatnonzero(found)[np.argmin(progress.faults.first_update[found > 0])])
             step, update = int(progress.faults.first_step[first]), int(progress.faults.first_update[first])
             message = f"{self._name}: a state after step {step} of update {update} was not finite"
@@ -74,13 +74,13 @@ class TrainingMonitor:
         return share > _MOST_BROKEN
 
     def as_json(self) -> dict[str, Any]:
-        """For a run's summary: what is worth mentioning."""
+        """Faults, and why training stopped, for a run's summary."""
         faults = {"broken_episodes": int(self._num_faults.sum())} if self._num_faults.any() else {}
         return faults | ({"stopped_because": self.reason} if self.reason else {})
 
 
 def check_num_samples(config: Explore, projection: Projection, horizon: int) -> None:
-    """Raises ValueError if the states of a batch element are too few for their distances to be measured."""
+    """Raises ValueError if a batch element has too few states for the k-nearest-neighbour estimate."""
     num_agents = 1 if config.independent else config.agents
     num_states = num_agents * config.trajectories * (horizon + 1)
     if num_states <= projection.neighbours:
@@ -91,14 +91,14 @@ def check_num_samples(config: Explore, projection: Projection, horizon: int) -> 
 
 
 def share_of_duplicates(name: str, features: np.ndarray, projection: Projection) -> float:
-    """How many of the states that a team visits cannot be told apart; if they are many, that is told."""
+    """The share of visited states that the k-nearest-neighbour estimate cannot tell apart; warns if it is large."""
     neighbours, scale, angles = projection.neighbours, projection.scale, projection.angles
     alike = [_num_duplicates(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
     share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
         message = (
-            f"{name}: {share:.0%} of the states that the team visits in the end are alike in {' and '.join(projection.names)}, "
-            "and distances cannot tell them apart: project on other numbers, take more neighbours, or count (--neighbours 0)"
+            f"{name}: {share:.0%} of the states that the final team visits are alike in {' and '.join(projection.names)}, "
+            "and distances cannot tell them apart: project on other features, use more neighbours, or count (--neighbours 0)"
         )
         warnings.warn(message, WorldWarning, stacklevel=3)
     return share

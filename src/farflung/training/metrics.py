@@ -1,4 +1,4 @@
-"""What is recorded of a team while it learns."""
+"""The metrics of a team, measured on each batch."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -23,33 +23,33 @@ Value = Float[Array | np.ndarray, "..."]
 
 
 class Metrics(NamedTuple):
-    """Measured on the batch of one update; entropies in nats. Of a run, each is an array [seed, record]."""
+    """Measured on the batch of one update, with entropies in nats; in a run, each is an array [seed, record]."""
 
     entropy: Value
-    """of all states that the team visits in one batch element, averaged over the batch"""
+    """the entropy of all states that the team visits in one batch element, averaged over the batch"""
     normalized_entropy: Value
-    """that in units of the log of the number of states"""
+    """`entropy` divided by the log of the number of states"""
     support: Value
     """the number of distinct states visited in one batch element, averaged over the batch"""
     mixture_entropy: Value
-    """of the mean of the agents' state distributions, each pooled over the batch"""
+    """the entropy of the mean of the agents' state distributions, each pooled over the batch"""
     individual_entropy: Value
     """the mean entropy of the agents' own state distributions"""
     diversity: Value
     """the mean KL divergence of the agents' state distributions from their mixture"""
     policy_entropy: Value
-    """the mean entropy of the policies in the states that they acted in"""
+    """the mean entropy of the policies in the states in which they acted"""
     particle_entropy: Value | None = None
-    """where states are vectors: estimated from the distances between those of one batch element, averaged over the batch"""
+    """if states are vectors: the k-nearest-neighbour entropy of the states of one batch element, averaged over the batch"""
 
     @property
     def columns(self) -> dict[str, Value]:
-        """Those that were measured, by name."""
+        """The metrics that were measured, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     @classmethod
     def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
-        """MetricsTable that follow one another."""
+        """Consecutive records as one."""
         return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 
@@ -73,16 +73,16 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
         jnp.mean(entropy_of_counts(counts, states[0].size)),
         counts,
         pooled / (states.size // states.shape[1]),
-        # Axis by axis, so that the sums, which depend on no order, lose nothing.
+        # Axis by axis: shorter order-independent sums lose fewer bits.
         reduce(lambda values, _: exact_sum(values, -1), policy_entropy.shape, policy_entropy) / policy_entropy.size,
     )
 
 
 def _measure_vectors(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
-    """The metrics of trajectories of vectors: the cells of the projection's grid are counted."""
+    """The metrics of trajectories of vectors, from counts over the projection's grid cells."""
     projection = world.projection
     cells = projection.cells(trajectories.states)
-    # Not fused with its mean: of one policy's many trajectories XLA would make a kernel that takes minutes to compile.
+    # Not fused with its mean: for many trajectories of one policy, XLA's fused kernel would take minutes to compile.
     policy_entropy = jax.lax.optimization_barrier(policy_entropies(team, acted_in(trajectories)))
     found = _measure_ragged(cells, projection.num_cells, policy_entropy)
     found = found._replace(normalized_entropy=found.entropy / np.log(max(world.num_states, 2)))
@@ -126,16 +126,16 @@ def _metrics(
 
 
 def normalized(entropy: Value, num_states: int) -> Float[np.ndarray, "..."]:
-    """Entropies in units of the log of a number of states that is known only after they were measured."""
+    """Entropies divided by the log of the number of states, if that is known only after training."""
     return np.asarray(np.asarray(entropy) / np.float32(np.log(max(num_states, 2))))
 
 
 def occupancy(world: TabularMDP, team: TabularSoftmax | TrainedTeam) -> Float[Array, "agent state"]:
-    """How each agent's visits are spread over the states: exactly where that is cheap, else over a million sampled steps."""
+    """Each agent's distribution over states: exact if that is cheap, else from a million sampled steps."""
     team = team.policies if isinstance(team, TrainedTeam) else team
     num_agents = team.num_agents
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
-        # One agent at a time: teams of every size share the compilation.
+        # One agent at a time: teams of any size share one compiled program.
         return jnp.stack([world.occupancy(policy) for policy in team.probabilities])
     num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
     states = play(jr.key(0), team, world, 1, num_trajectories).states[0]

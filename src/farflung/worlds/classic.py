@@ -15,7 +15,7 @@ from farflung.worlds.vectors import VectorWorld, write_recipe
 class MountainCar(VectorWorld):
     """A car in a valley that must swing to get out of it: `MountainCarContinuous-v0`, or `MountainCar-v0` with three actions.
 
-    Its goal ends nothing, so that all of the hill can be explored.
+    Reaching the goal doesn't end an episode, so that the whole hill can be explored.
     """
 
     horizon: int = eqx.field(static=True)
@@ -25,17 +25,11 @@ class MountainCar(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_reset_uniforms, num_step_uniforms = 1, 0
+
     @property
     def free_area(self) -> float:
         return _area(self.projection)
-
-    @property
-    def num_reset_uniforms(self) -> int:
-        return 1
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
@@ -55,7 +49,7 @@ class MountainCar(VectorWorld):
 
 
 class Pendulum(VectorWorld):
-    """A pendulum to swing up, `Pendulum-v1`: an agent sees the cosine and the sine of its angle, and its angular velocity."""
+    """A pendulum to swing up, `Pendulum-v1`; an observation is the cosine and sine of the angle, and the angular velocity."""
 
     horizon: int = eqx.field(static=True)
     projection: Projection
@@ -64,17 +58,11 @@ class Pendulum(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_reset_uniforms, num_step_uniforms = 2, 0
+
     @property
     def free_area(self) -> float:
         return _area(self.projection)
-
-    @property
-    def num_reset_uniforms(self) -> int:
-        return 2
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])
@@ -83,7 +71,7 @@ class Pendulum(VectorWorld):
         angle, velocity = state
         velocity = (velocity + 0.05 * (15 * jnp.sin(angle) + 3 * action[0].clip(-2, 2))).clip(-8, 8)
         angle = angle + 0.05 * velocity
-        return jnp.stack([jnp.mod(angle + math.pi, 2 * math.pi) - math.pi, velocity])  # small, so that it stays precise
+        return jnp.stack([jnp.mod(angle + math.pi, 2 * math.pi) - math.pi, velocity])  # small angles keep their precision
 
     def observe(self, state: Float[Array, "2"]) -> Float[Array, "3"]:
         angle, velocity = state
@@ -93,9 +81,9 @@ class Pendulum(VectorWorld):
 def mountain_car(
     *, is_discrete: bool = False, horizon: int = 400, bins: Sequence[int] = (20, 20), neighbours: int = 4
 ) -> MountainCar:
-    """Gymnasium's MountainCar: a force between -1 and 1, or, if `is_discrete`, to push left, not at all or right.
+    """Gymnasium's MountainCar: an action is a force between -1 and 1, or, if `is_discrete`, to push left, not at all or right.
 
-    Distances are measured after position and velocity have been divided by their ranges.
+    Position and velocity are divided by their ranges before distances are measured.
     """
     horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return MountainCar(
@@ -111,7 +99,7 @@ def mountain_car(
 
 
 def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: int = 4) -> Pendulum:
-    """Gymnasium's Pendulum, of which the angle and the angular velocity are to be covered, divided by their ranges."""
+    """Gymnasium's Pendulum; the entropy is that of the angle and the angular velocity, divided by their ranges."""
     horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return Pendulum(
         horizon=horizon,

@@ -1,4 +1,4 @@
-"""Maps drawn in text as worlds to walk in, and the two maps of the paper."""
+"""Gridworlds from maps drawn as text, and the two maps of the paper."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ MAZE = """
 
 WALL, FREE, START, GOAL = "#", ".", "S", "G"
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
-"""Rows and columns moved by the actions left, down, right and up."""
+"""The change of row and column by each action: left, down, right, up."""
 
 Cell = tuple[int, int]
 
@@ -47,17 +47,17 @@ def gridworld(
 ) -> TabularMDP:
     """A world drawn as a map: `#` wall, `.` free, `S` start (several: uniform over them), `G` goal.
 
-    A step into a wall or off the map stays where it is. A goal pays 1 when it is reached and is never left.
+    A step into a wall or off the map leaves the agent where it is. Reaching a goal gives reward 1; goals are absorbing.
 
     >>> corridor = gridworld("S..")
     >>> corridor.num_states, corridor.horizon
     (3, 2)
 
     Args:
-        slip: probability that another of the four actions is taken than the chosen one.
-        horizon: actions in an episode; by default as many as the farthest cell needs.
-        starts: (row, column) of the start cells, instead of those that the map marks.
-        goals: (row, column) of the goal cells, instead of those that the map marks.
+        slip: probability that one of the other three actions is executed instead of the chosen one.
+        horizon: number of actions in an episode (default: enough to reach the farthest cell).
+        starts: (row, column) of the start cells (default: the cells marked `S`).
+        goals: (row, column) of the goal cells (default: the cells marked `G`).
     """
     check_slip(slip)
     cells = parse_map(text)
@@ -94,7 +94,7 @@ def gridworld(
 
 
 def parse_map(text: str) -> np.ndarray:
-    """The characters of a map, one per cell, if they make one."""
+    """The characters of a map, one per cell; raises ValueError if the text is not a map."""
     lines = text.strip("\r\n").splitlines()
     if not lines or not any(lines):
         raise ValueError("the map is empty")

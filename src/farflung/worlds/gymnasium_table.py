@@ -1,4 +1,4 @@
-"""Gymnasium's toy-text environments, which carry their transition table, as worlds."""
+"""Gymnasium environments with a transition table, such as the toy-text ones, as worlds."""
 
 import dataclasses
 from typing import Any
@@ -12,16 +12,16 @@ from farflung.worlds.tabular import TabularMDP, reachable_states, tabular_mdp
 
 
 class NoTableError(ValueError):
-    """The environment carries no transition table."""
+    """The environment has no transition table."""
 
 
 def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int | None = None) -> TabularMDP:
     """The world of a Gymnasium environment, or of its id, with a transition table `P` (FrozenLake, CliffWalking, Taxi, ours).
 
-    A state in which an episode ends is never left.
+    States in which an episode ends are absorbing.
 
     Args:
-        horizon: actions in an episode; by default the environment's own limit, or as many as the farthest state needs.
+        horizon: number of actions in an episode (default: the environment's limit, or enough to reach the farthest state).
     """
     if isinstance(environment, str):
         try:
@@ -37,8 +37,8 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     name = environment.spec.id if environment.spec else type(core).__name__
     if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
         raise NoTableError(
-            f"{name} carries no transition table P, so its dynamics are not known: it can be explored, stepped on the host "
-            "(farflung explore, hosted), but nothing can be computed from a table"
+            f"{name} carries no transition table P: it can be explored (farflung explore, hosted), "
+            "but nothing can be computed from its dynamics"
         )
     num_states, num_actions = len(core.P), len(core.P[0])
     outcomes = [[core.P[state][action] for action in range(num_actions)] for state in range(num_states)]
@@ -57,7 +57,9 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
     start_distribution = np.asarray(core.initial_state_distrib, np.float64)
     reachable, _ = reachable_states(successors, probabilities, start_distribution)
     if goes_on[reachable].any():
-        raise ValueError(f"{name} ends an episode in a state in which another goes on: such a state is two states")
+        raise ValueError(
+            f"{name} sometimes ends an episode in a state and sometimes continues from it: such a state must be two states"
+        )
     shape = map_shape(environment, num_states)
     world = tabular_mdp(
         successors,

@@ -1,4 +1,4 @@
-"""Continuous worlds by name, or from the recipe that each of them carries."""
+"""Continuous worlds, made from a name or a recipe."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ _MEPOL = (
     (-1.25, 1.25, 3.5, 6),
     (-6, -3.5, -1.25, 1.25),
     (3.5, 6, -1.25, 1.25),
-    # In MEPOL's code a step over the border is not taken at all, as if it led into a wall.
+    # In MEPOL's code the border acts as a wall: a step across it leaves the point where it is.
     (-6, -6, -6, 6),
     (6, 6, -6, 6),
     (-6, 6, -6, -6),
@@ -61,27 +61,27 @@ _OPTIONS = ("horizon", "bins", "neighbours")
 _OWN_OPTIONS = {"ant": ("ends_when_unhealthy", "solver_iterations", "engine")}
 _MAZE_OPTIONS = ("walls", "starts", "low", "high", "step_size", *_OPTIONS)
 _MOST_DIGITS = 16
-"""Longer numbers in a recipe are taken for what they are as floats, so that none is too large to be compared."""
+"""Integers in a recipe with more digits are read as floats, so that all numbers can be compared."""
 
 
 def make_vector_world(
     name: str, *, horizon: int | None = None, bins: Sequence[int] | None = None, neighbours: int | None = None
 ) -> VectorWorld:
-    """The continuous world of a name, or that of another world's `recipe`.
+    """The continuous world with a given name, or from the `recipe` of a world.
 
-    `point-empty`, `point-gap` and `point-four-rooms` are squares of side 2, with steps of 0.08; `point-room` and `point-maze`
-    are the paper's maps with unit cells and steps of a quarter, so that an episode of four times the paper's length leads as
-    far; `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021); `mountain-car`, `mountain-car-discrete`, `pendulum` and
-    `ant` are Gymnasium's, the last for GPUs.
+    `point-empty`, `point-gap` and `point-four-rooms` are squares of side 2, with steps of 0.08. `point-room` and `point-maze`
+    are the paper's maps with unit cells and steps of 0.25, so episodes four times as long as the paper's reach equally far.
+    `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021). `mountain-car`, `mountain-car-discrete`, `pendulum` and `ant`
+    are Gymnasium's; `ant` is meant for GPUs.
 
     >>> world = make_vector_world("mepol-grid", horizon=600)
     >>> world.free_area, make_vector_world(world.recipe) == world
     (100.25, True)
 
     Args:
-        horizon: actions in an episode.
-        bins: cells of the grid along each feature, on which coverage is counted.
-        neighbours: the entropy comes from the distance to that neighbour of each state; with 0, from counts over the grid.
+        horizon: number of actions in an episode.
+        bins: grid cells per feature, for counting coverage.
+        neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
     """
     chosen = {"horizon": horizon, "bins": bins, "neighbours": neighbours}
     options = _read(name) if name.lstrip().startswith("{") else {"name": name}
@@ -101,7 +101,7 @@ def read_recipe(arrays: Mapping[str, np.ndarray]) -> VectorWorld:
     """The world whose recipe a file holds."""
     recipe = str(arrays["recipe"])
     if not recipe:
-        raise ValueError("its world has no recipe: give it, as load_run(path, world=...)")
+        raise ValueError("the file has no recipe of its world: pass the world itself, as load_run(path, world=...)")
     return make_vector_world(recipe)
 
 
@@ -109,7 +109,7 @@ def _read(recipe: str) -> dict[str, Any]:
     try:
         found = json.loads(recipe, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the recipe of a world is no JSON: {error}") from None
+        raise ValueError(f"the recipe of a world is not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"the recipe of a world is a JSON object, not {type(found).__name__}")
     return found
@@ -135,7 +135,7 @@ def _positive(value: Any) -> float:
     return float(value)
 
 
-def _claim(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"ends_when_unhealthy is true or false, not {value!r}")
     return value
@@ -146,5 +146,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "neighbours": whole_neighbours,
     "bins": whole_bins,
     "step_size": _positive,
-    "ends_when_unhealthy": _claim,
+    "ends_when_unhealthy": _boolean,
 }

@@ -23,14 +23,14 @@ POINT_MAZE = "farflung/PointMaze-v0"
 class PointMaze(VectorWorld):
     """A point in a rectangle with walls, moved by at most `step_size` along each axis; make one with `point_maze`.
 
-    Where a step would touch a wall, or cross it, the point stays; at the outer border it goes as far as it can.
+    A step that would touch or cross a wall leaves the point where it is; a step beyond the outer border ends at the border.
     """
 
     low: Pair = eqx.field(static=True)
     high: Pair = eqx.field(static=True)
     walls: tuple[Rectangle, ...] = eqx.field(static=True)
     starts: tuple[Rectangle, ...] = eqx.field(static=True)
-    """An episode begins in any of them alike, anywhere in it; a single point is a rectangle too."""
+    """Each episode starts uniformly in one of these rectangles, chosen at random; a point is a rectangle of size 0."""
     step_size: float = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     projection: Projection
@@ -39,6 +39,8 @@ class PointMaze(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
 
+    num_step_uniforms = 0
+
     @property
     def free_area(self) -> float:
         return float(self._areas.sum())
@@ -46,16 +48,12 @@ class PointMaze(VectorWorld):
     @property
     def is_free(self) -> Bool[np.ndarray, " cell"]:
         sizes = [(high - low) / num for low, high, num in zip(self.low, self.high, self.projection.bins, strict=True)]
-        return (self._areas > 1e-9 * np.prod(sizes)).reshape(-1)  # edges that are equal but for rounding leave slivers
+        return (self._areas > 1e-9 * np.prod(sizes)).reshape(-1)  # rounding errors in equal edges leave slivers
 
     @property
     def num_reset_uniforms(self) -> int:
         (left, right, bottom, top), *others = self.starts
         return 0 if (left, bottom) == (right, top) and not others else 3
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, " {self.num_reset_uniforms}"]) -> Float[Array, "2"]:
         starts = jnp.asarray(wall_table(self.starts))
@@ -64,9 +62,7 @@ class PointMaze(VectorWorld):
         start = starts[(noise[0] * len(self.starts)).astype(int)]
         return start[::2] + noise[1:] * (start[1::2] - start[::2])
 
-    def step_from(
-        self, noise: Float[Array, " {self.num_step_uniforms}"], state: Float[Array, "2"], action: Float[Array, "2"]
-    ) -> Float[Array, "2"]:
+    def step_from(self, noise: Float[Array, "0"], state: Float[Array, "2"], action: Float[Array, "2"]) -> Float[Array, "2"]:
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         there = (state + self.step_size * action.clip(-1, 1)).clip(low, high)
         return jnp.where(is_blocked(wall_table(self.walls), state, there), state, there)
@@ -94,21 +90,21 @@ def point_maze(
     bins: Sequence[int] = (20, 20),
     neighbours: int = 4,
 ) -> PointMaze:
-    """A point to move in the rectangle between `low` and `high`, by at most `step_size` along each axis.
+    """A point that moves in the rectangle between `low` and `high`, by at most `step_size` along each axis.
 
     >>> room = point_maze([(0, 0, 0.15, 1), (0, 0, -1, -0.15)], starts=[(-0.5, 0)], horizon=64, step_size=0.08)
     >>> room.free_area, room.num_states
     (4.0, 400)
 
     Args:
-        walls: where each begins and ends in x, then in y; one that begins where it ends is a line.
-        starts: points (x, y), or rectangles like walls; an episode begins in any of them alike, anywhere in it.
-        bins: cells of the grid, in x and in y, on which coverage is counted.
-        neighbours: the entropy comes from the distance to that neighbour of each state; with 0, from counts over the grid.
+        walls: rectangles (x0, x1, y0, y1); with x0 = x1 or y0 = y1, a wall is a line.
+        starts: points (x, y), or rectangles as for walls; each episode starts uniformly in one of them, chosen at random.
+        bins: grid cells in x and in y, for counting coverage.
+        neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
     """
     (left, bottom), (right, top) = _table("low", [low], (2,))[0], _table("high", [high], (2,))[0]
     if not (left < right and bottom < top):
-        raise ValueError(f"low must lie below high in x and in y: {(left, bottom)} and {(right, top)} don't")
+        raise ValueError(f"low must be below high in x and in y, not {(left, bottom)} and {(right, top)}")
     check_positive("step_size", step_size)
     wall_rectangles, start_rectangles = _table("walls", walls, (4,)), _table("starts", starts, (2, 4))
     if not start_rectangles:
@@ -151,15 +147,15 @@ def point_map(
     bins: Sequence[int] | None = None,
     neighbours: int = 4,
 ) -> PointMaze:
-    """A point to move in a map drawn as for `gridworld`, each cell a unit square, from the middle of each `S` alike.
+    """A point that moves in a map drawn as for `gridworld`, with unit cells; it starts in the middle of an `S`.
 
     >>> point_map("S.#").high
     (3.0, 1.0)
 
     Args:
-        horizon: actions in an episode; by default as many as it takes to the middle of the cell that is the farthest in the
-            map's `gridworld`, `1 / step_size` for each of its moves.
-        bins: cells of the grid, in x and in y; by default two for each of the map's.
+        horizon: number of actions in an episode (default: enough to reach the middle of the farthest cell of the map's
+            `gridworld`, at `1 / step_size` actions per move).
+        bins: grid cells in x and in y (default: two per cell of the map).
     """
     check_positive("step_size", step_size)
     cells = parse_map(text)
@@ -184,7 +180,7 @@ def point_map(
 
 def _check_starts(starts: Sequence[Rectangle], walls: Sequence[Rectangle], border: Rectangle) -> None:
     left, right, bottom, top = border
-    table = wall_table(walls)  # in the precision in which the point moves
+    table = wall_table(walls)  # in float32, as the point moves
     for start in starts:
         x0, x1, y0, y1 = wall_table([start])[0]
         if not (left <= start[0] and start[1] <= right and bottom <= start[2] and start[3] <= top):
@@ -195,7 +191,7 @@ def _check_starts(starts: Sequence[Rectangle], walls: Sequence[Rectangle], borde
 
 
 def _table(name: str, values: Any, widths: tuple[int, ...]) -> tuple[Any, ...]:
-    """Rows of numbers, if that is what was given; where points and rectangles may stand, all as rectangles."""
+    """Checked rows of numbers; where both points and rectangles are allowed, points become rectangles."""
     rows = []
     for row in values:
         try:

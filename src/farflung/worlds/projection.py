@@ -1,4 +1,4 @@
-"""What is made of states that are vectors: the features that an entropy is about, a grid over them; and what actions are."""
+"""The features of vector states whose entropy is maximised, the grid over them, and the kinds of actions."""
 
 import math
 import operator
@@ -16,7 +16,7 @@ from farflung.entropy.nearest import nearest_neighbours
 
 MOST_CELLS = 10_000_000
 LARGEST_BOUND = 1e30
-"""Bounds of a space beyond this one count as infinite."""
+"""Larger bounds of a space count as infinite."""
 _MOST_PROJECTED, _FEW_PROJECTED = 3, 2
 _BINS, _CELLS = 20, 100_000
 _NEIGHBOURS = 4
@@ -24,7 +24,7 @@ _MOST_FEATURES = 1_000_000
 
 
 class Discrete(eqx.Module):
-    """Actions that are one of `num`, numbered from 0."""
+    """Actions 0 to `num` - 1."""
 
     num: int = eqx.field(static=True)
 
@@ -33,7 +33,7 @@ class Discrete(eqx.Module):
 
 
 class Box(eqx.Module):
-    """Actions that are vectors, each number between its bounds, which may be infinite."""
+    """Actions that are vectors of numbers between bounds, which may be infinite."""
 
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
@@ -50,33 +50,33 @@ class Box(eqx.Module):
 
 
 class Projection(eqx.Module):
-    """Which numbers of an observation the entropy is about, and the grid on which the coverage of their range is counted.
+    """The features of an observation whose entropy is maximised, and the grid on which coverage is counted.
 
-    An angle comes round, and no jump from one end of its range to the other must part states that are near: so an agent sees
-    its cosine and its sine, and distances are measured between these, while the grid and the pictures have the angle itself.
+    An agent observes the cosine and the sine of an angle, and distances are measured between these, so that -π and π are
+    near each other. The grid and the figures use the angle itself.
     """
 
     features: tuple[int, ...] = eqx.field(static=True)
-    """Where in an observation they stand, an angle with its cosine; its sine comes next."""
+    """Indices into an observation; for an angle, that of its cosine, which its sine follows."""
     names: tuple[str, ...] = eqx.field(static=True)
-    """What they are called, with their units."""
+    """The features' names, with units."""
     low: tuple[float, ...] = eqx.field(static=True)
-    """Where the grid begins; what lies outside of it counts for the cell at its edge."""
+    """Lower end of the grid; states outside of the grid count for the nearest cell."""
     high: tuple[float, ...] = eqx.field(static=True)
     bins: tuple[int, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
-    """A typical difference in each feature, by which differences are divided before distances are measured."""
+    """A typical difference in each feature; features are divided by it before distances are measured."""
     neighbours: int = eqx.field(static=True, default=4)
-    """The entropy comes from the distance to that neighbour of each state; with 0, from counts over the grid."""
+    """k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead."""
     angles: tuple[int, ...] = eqx.field(static=True, default=())
-    """Which of the features are angles, between $-\\pi$ and $\\pi$."""
+    """Positions in `features` of those that are angles, between $-\\pi$ and $\\pi$."""
 
     @property
     def num_cells(self) -> int:
         return math.prod(self.bins)
 
     def entropy(self, *, is_ragged: bool = False) -> Entropy:
-        """An estimate from observations, of which those that are not finite, after an episode's end, don't count.
+        """The entropy of observations; those after an episode's end, which are not finite, don't count.
 
         Args:
             is_ragged: whether episodes may end early.
@@ -88,7 +88,7 @@ class Projection(eqx.Module):
         return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
-        """The features of each state, angles as such."""
+        """The features of each state, with angles in radians."""
         features = states[..., np.array(self.features)]
         for angle in self.angles:
             cosine, sine = features[..., angle], states[..., self.features[angle] + 1]
@@ -96,7 +96,7 @@ class Projection(eqx.Module):
         return features
 
     def cells(self, states: Float[Array, "*axes observation"]) -> Int[Array, "*axes"]:
-        """The cell of the grid that each state lies in, numbered row by row; after an episode's end `num_cells`."""
+        """The index of each state's grid cell, row by row; after an episode's end `num_cells`."""
         is_real = jnp.all(jnp.isfinite(states), axis=-1)
         features = jnp.where(is_real[..., None], self.project(states), 0.0)
         cells = jnp.zeros(is_real.shape, jnp.int32)
@@ -107,7 +107,7 @@ class Projection(eqx.Module):
 
 
 class VectorDescription(NamedTuple):
-    """What is derived about observations that are vectors."""
+    """The projection of vector observations, and the centre and scale of each of their numbers."""
 
     projection: Projection
     center: tuple[float, ...]
@@ -125,16 +125,16 @@ def describe_vectors(
     low: Any,
     high: Any,
 ) -> VectorDescription:
-    """The projection of observations, and the centre and scale of each of their numbers.
+    """Derives a projection, and the centre and scale of each number of an observation.
 
     Numbers without bounds are measured with random actions: the grid is three times as wide as what these reach.
 
     Args:
-        names: what each number of an observation is called.
+        names: the name of each number of an observation.
         first: the lower bound of each number, which may be infinite.
-        last: the upper bounds.
-        wander: observes random actions.
-        project: indices of the features; None for all if there are at most three, else for the first two.
+        last: the upper bound of each number, which may be infinite.
+        wander: returns observations with random actions.
+        project: indices of the features (None: all numbers if there are at most three, else the first two).
     """
     is_bounded = np.maximum(abs(first), abs(last)) < LARGEST_BOUND
     first, last = np.where(is_bounded, first, 0.0), np.where(is_bounded, last, 0.0)
@@ -152,7 +152,7 @@ def describe_vectors(
     end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
     for name, below, above in zip(features, begin, end, strict=True):
         if not -math.inf < below < above < math.inf:
-            raise ValueError(f"the grid needs low below high, and for {names[name]} it is {below:g} to {above:g}")
+            raise ValueError(f"the grid needs low below high, but {names[name]} has {below:g} to {above:g}")
     projection = Projection(
         features=features,
         names=tuple(names[feature] for feature in features),
@@ -171,16 +171,16 @@ def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
     chosen = np.atleast_1d(project).tolist()
     for number in chosen:
         if not (isinstance(number, int) and 0 <= number < size):
-            raise ValueError(f"project has numbers from 0 to {size - 1}, as an observation has {size}: not {number}")
+            raise ValueError(f"project has numbers from 0 to {size - 1}, indices into an observation, not {number}")
     if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"project has one or more different numbers, not {chosen}")
+        raise ValueError(f"project has one or more different indices, not {chosen}")
     return tuple(chosen)
 
 
 def _each(name: str, values: Any, number: int) -> tuple[float, ...]:
     values = np.atleast_1d(values).tolist()
     if len(values) not in (1, number):
-        raise ValueError(f"{name} needs one number, or one for each of the {number} that are projected on: not {len(values)}")
+        raise ValueError(f"{name} needs one number, or one for each of the {number} features, not {len(values)}")
     return tuple(float(value) for value in (values * number if len(values) == 1 else values))
 
 
@@ -189,7 +189,7 @@ def _rounded(values: np.ndarray) -> tuple[float, ...]:
 
 
 def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float, ...]:
-    """Numbers from a file, if that is what they are, and as many."""
+    """Finite numbers from a file; raises ValueError if they are not, or not `size` of them."""
     numbers = tuple(values) if isinstance(values, list | tuple) else ()
     is_fine = all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in numbers)
     if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
@@ -197,43 +197,43 @@ def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float
     return tuple(map(float, numbers))
 
 
-def read_projection(kept: Any, observation_size: int) -> Projection:
-    """The projection whose fields were kept in a file, checked as those who make one would."""
-    values = dict(kept)
+def read_projection(fields: Any, observation_size: int) -> Projection:
+    """The projection with the fields from a file, all of which are checked."""
+    values = dict(fields)
     names, features = tuple(values.pop("names")), tuple(values.pop("features"))
     for name in names:
         check_text("the name of a feature", name)
     if not features or not all(isinstance(each, int) and 0 <= each < observation_size for each in features):
-        raise ValueError(f"features are numbers from 0 to {observation_size - 1}, not {str(features)[:80]}")
+        raise ValueError(f"features are indices from 0 to {observation_size - 1}, not {str(features)[:80]}")
     low, high, scale = (read_numbers(name, values.pop(name), len(features)) for name in ("low", "high", "scale"))
     if len(names) != len(features) or not all(map(operator.lt, low, high)) or min(scale) <= 0:
-        raise ValueError("the features of a projection need a name, low below high and a positive scale each")
+        raise ValueError("each feature of a projection needs a name, low below high and a positive scale")
     angles = tuple(values.pop("angles", ()))
     if not all(isinstance(each, int) and 0 <= each < len(features) for each in angles):
         raise ValueError(f"angles are some of the {len(features)} features, not {str(angles)[:80]}")
     if any(features[angle] + 1 >= observation_size for angle in angles):
-        raise ValueError("the sine of an angle lies beyond the observation")
+        raise ValueError("the sine of an angle must be in the observation, right after the cosine")
     bins, neighbours = whole_bins(values.pop("bins"), len(features)), whole_neighbours(values.pop("neighbours"))
     if values:
         raise ValueError(f"a projection has no {', '.join(map(repr, values))}")
     return Projection(features, names, low, high, bins, scale, neighbours, angles)
 
 
-def read_actions(kept: Any) -> Discrete | Box:
-    """What actions are, from a file."""
-    if set(kept) == {"num"}:
-        return Discrete(whole_number("the number of actions", kept["num"], _MOST_FEATURES))
-    if set(kept) != {"low", "high"}:
-        raise ValueError("actions have either a number or bounds")
-    low = read_numbers("low", kept["low"])
-    high = read_numbers("high", kept["high"], len(low))
+def read_actions(fields: Any) -> Discrete | Box:
+    """The kind of actions that a file describes."""
+    if set(fields) == {"num"}:
+        return Discrete(whole_number("the number of actions", fields["num"], _MOST_FEATURES))
+    if set(fields) != {"low", "high"}:
+        raise ValueError("actions have either num, or low and high")
+    low = read_numbers("low", fields["low"])
+    high = read_numbers("high", fields["high"], len(low))
     if not all(map(operator.lt, low, high)):
-        raise ValueError("the bounds of actions need low below high")
+        raise ValueError("actions need low below high")
     return Box(low, high)
 
 
 def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:
-    """How many cells the grid has along each feature, if that is what was given: one number for all, or one for each."""
+    """The checked number of grid cells along each feature, given as one number for all, or one for each."""
     numbers = () if isinstance(bins, str) or not isinstance(bins, Iterable) else tuple(bins)
     numbers = numbers * num_features if len(numbers) == 1 else numbers
     if len(numbers) != num_features:
@@ -245,7 +245,7 @@ def whole_bins(bins: Any, num_features: int = 2) -> tuple[int, ...]:
 
 
 def whole_neighbours(neighbours: Any) -> int:
-    """Which neighbour's distance the entropy comes from, or 0, if that is what was given."""
+    """The checked k of the k-nearest-neighbour entropy estimate, or 0."""
     try:
         number = operator.index(neighbours)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Robots simulated by MuJoCo where JAX runs, many copies at once."""
+"""Robots simulated with MuJoCo MJX: many copies at once, on JAX's device."""
 
 import contextlib
 import importlib
@@ -25,20 +25,20 @@ _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
 _LINE_SEARCH_STEPS = 8
 _MOST_WARP_COPIES = 16384
-"""Warp keeps room for the contacts of all copies together; beyond it, it warns and forgets some."""
+"""Warp allocates memory for the contacts of all copies together; if there are more, it warns and drops some."""
 
 
 class RobotState(NamedTuple):
-    """All that a step of the simulation starts from."""
+    """Everything that the next step of the simulation needs."""
 
     positions: Float[Array, " position"]
     velocities: Float[Array, " velocity"]
     accelerations: Float[Array, " velocity"]
-    """The last ones, near which the solver of the contacts looks for the next."""
+    """The last accelerations, from which the contact solver starts."""
 
 
 class Robot(VectorWorld):
-    """A MuJoCo model whose motors are an agent's actions, and of which it sees all positions, then all velocities."""
+    """A MuJoCo model: an action sets its motors, an observation is all positions, then all velocities."""
 
     horizon: int = eqx.field(static=True)
     projection: Projection
@@ -46,27 +46,24 @@ class Robot(VectorWorld):
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
     model: Any
-    """MJX's model, with the options of its solver."""
+    """MJX's model, with solver options."""
     blank: Any
-    """MJX's data of one copy before anything has been computed."""
+    """MJX's data of one copy, before the first step."""
     start: Float[Array, " position"]
     reset_noise: float = eqx.field(static=True)
-    """Half the range of uniform noise on the first positions, and the standard deviation of normal noise on the velocities."""
+    """Half the range of uniform noise on the initial positions, and the standard deviation of Gaussian noise on velocities."""
     num_substeps: int = eqx.field(static=True)
-    """Steps of the simulation in which an action is held."""
+    """Simulation steps per action."""
     healthy_heights: tuple[float, float] = eqx.field(static=True)
-    """An episode ends when the third position leaves this range, or when the simulation breaks down."""
+    """An episode ends when the third position leaves this range, or when a state is not finite."""
     recipe: str = eqx.field(static=True)
 
-    is_reproducible = False  # on a GPU, MJX and Warp add up forces in no fixed order
+    is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
+    num_step_uniforms = 0
 
     @property
     def num_reset_uniforms(self) -> int:
         return self.observation_size
-
-    @property
-    def num_step_uniforms(self) -> int:
-        return 0
 
     def reset_from(self, noise: Float[Array, " observation"]) -> RobotState:
         num_positions = self.start.size
@@ -78,7 +75,7 @@ class Robot(VectorWorld):
         mjx = _import_mjx()
 
         def substep(_: Array, state: RobotState) -> RobotState:
-            # Between two steps only what the next one needs is kept: MJX's data are a hundred times as large.
+            # Carries only what the next step needs: MJX's whole data are a hundred times as large.
             data = self.blank.replace(
                 qpos=state.positions, qvel=state.velocities, qacc_warmstart=state.accelerations, ctrl=action
             )
@@ -108,13 +105,13 @@ def ant(
     solver_iterations: int = 4,
     engine: str = "jax",
 ) -> Robot:
-    """Gymnasium's `Ant-v5` without its reward: where its torso goes in the plane is to be covered.
+    """Gymnasium's `Ant-v5` without its reward; the entropy is that of the torso's position in the plane.
 
     Args:
-        ends_when_unhealthy: an episode ends when the torso is below 0.2 m or above 1 m.
-        solver_iterations: Newton steps for the contact forces. Four are as good as MuJoCo's hundred; one is faster, but gets
-            the torso's velocity wrong by 0.4 m/s and more in a tenth of all steps.
-        engine: `jax`, or MuJoCo Warp with `warp`, for NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
+        ends_when_unhealthy: whether an episode ends when the torso is below 0.2 m or above 1 m.
+        solver_iterations: Newton steps for the contact forces. Four are as accurate as MuJoCo's hundred. One is faster, but in
+            a tenth of all steps the error of the torso's velocity is 0.4 m/s or more.
+        engine: `jax`, or `warp` for MuJoCo Warp on NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
     """
     bins, neighbours = whole_bins(bins), whole_neighbours(neighbours)
     options = {
@@ -152,13 +149,15 @@ def robot(
     engine: str = "jax",
     recipe: str = "",
 ) -> Robot:
-    """The world of a MuJoCo model in a file, of which `projection` says what is to be covered.
+    """The world of a MuJoCo model in a file.
 
     Args:
-        num_substeps: steps of the simulation in which an action is held.
-        velocity_scale: a typical size of each velocity; by default 1.
-        healthy_heights: the range of the third position that ends an episode when it is left.
-        reset_noise: of the first positions, up to that much, and velocities, with that standard deviation.
+        projection: the features whose entropy is maximised.
+        num_substeps: simulation steps per action.
+        velocity_scale: a typical size of each velocity (default: 1).
+        healthy_heights: an episode ends when the third position leaves this range.
+        reset_noise: half the range of uniform noise on the initial positions, and the standard deviation of Gaussian noise on
+            the velocities.
         solver_iterations: Newton steps for the contact forces.
         engine: `jax`, or `warp` for NVIDIA GPUs.
     """
@@ -172,7 +171,7 @@ def robot(
     model.opt.iterations = whole_number("solver_iterations", solver_iterations)
     model.opt.ls_iterations = _LINE_SEARCH_STEPS
     if model.na > 0:
-        raise ValueError(f"the robot {xml} has motors with states of their own, which are not simulated")
+        raise ValueError(f"the robot {xml} has stateful motors (MuJoCo activations), which are not supported")
     try:
         put = _put_on_warp if engine == "warp" else _put_on_jax
         on_device, blank = put(mjx, model)
@@ -200,7 +199,7 @@ def robot(
 
 
 def _import_mjx() -> Any:
-    with contextlib.redirect_stdout(io.StringIO()):  # where it says that it has found no Warp
+    with contextlib.redirect_stdout(io.StringIO()):  # MJX prints a message if Warp is missing
         return optional_package("mujoco.mjx", _EXTRA)
 
 
@@ -210,24 +209,24 @@ def _put_on_jax(mjx: Any, model: Any) -> tuple[Any, Any]:
 
 def _put_on_warp(mjx: Any, model: Any) -> tuple[Any, Any]:
     warp = optional_package("warp", "'mujoco-mjx[warp]'")
-    warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)  # it would print which kernels it compiles
-    most = mjx.make_data(model, impl="jax")._impl  # the other engine has room for all contacts that there can be
+    warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)  # otherwise Warp prints each kernel that it compiles
+    most = mjx.make_data(model, impl="jax")._impl  # the JAX engine allocates the maximum number of contacts
     num_contacts, num_rows = most.contact.dist.size, most.efc_J.shape[0]
     blank = mjx.make_data(model, impl="warp", naconmax=num_contacts * _MOST_WARP_COPIES, njmax=num_rows)
     overflow = importlib.import_module("mujoco.mjx.warp").mjwp_types.OverflowType
-    warnings = overflow.ALL & ~(overflow.ITERATIONS | overflow.LS_ITERATIONS)  # few iterations are what was asked for
+    warnings = overflow.ALL & ~(overflow.ITERATIONS | overflow.LS_ITERATIONS)  # we limit the iterations on purpose
     return mjx.put_model(model, impl="warp").tree_replace({"opt._impl.warn_overflow": int(warnings)}), blank
 
 
 def _on_any_device(tree: Any) -> Any:
-    """The same tree with arrays that a computation takes to its device, where MJX binds them to the first."""
+    """The same tree, not committed to a device: MJX binds its arrays to the first one."""
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
 def _position_ranges(
     model: Any, projection: Projection, healthy_heights: tuple[float, float]
 ) -> tuple[list[float], list[float]]:
-    """Centre and half the width of each position's range, as far as joints, the projection and the heights have one."""
+    """Centre and half-width of each position's range, from the joints, the projection and the heights; else 0 and 1."""
     ranges = np.tile([-1.0, 1.0], (model.nq, 1))
     is_limited = model.jnt_limited.astype(bool)
     ranges[model.jnt_qposadr[is_limited]] = model.jnt_range[is_limited]

@@ -27,23 +27,23 @@ _FILE_TOLERANCE = 1e-4
 class TabularMDP(CompiledWorld):
     """A finite Markov decision process: for each state and action the possible successors and their probabilities.
 
-    Make one with `tabular_mdp`, `gridworld` or `from_gymnasium`, which check their input. Its states are those that can be
-    reached from a start state in any number of steps.
+    Make one with `tabular_mdp`, `gridworld` or `from_gymnasium`, which check their input. Its states are all that can be
+    reached from a start state, in any number of steps.
     """
 
     successors: Int[Array, "state action successor"]
     cumulative_probability: Float[Array, "state action successor"]
     rewards: Float[Array, "state action successor"]
-    """What a step pays on average: of no concern to exploration, kept for who relabels or evaluates."""
+    """The expected reward of each step. Exploration ignores it; relabelling and evaluation use it."""
     start_states: Int[Array, " start"] = eqx.field()
     start_cumulative_probability: Float[Array, " start"]
     labels: Int[Array, " state"]
-    """Each state's index in the world as its author numbers it, unreachable states included."""
+    """Each state's index in the original numbering, which includes unreachable states."""
     positions: Int[Array, "state 2"] | None = eqx.field()
-    """Row and column of each state where the world is a map."""
+    """Row and column of each state if the world is a map."""
     horizon: int = eqx.field(static=True)
     shows_labels: bool = eqx.field(static=True, default=False)
-    """Whether its environment shows `labels` as observations, instead of the numbers of states."""
+    """Whether the environment's observations are `labels` rather than state indices."""
 
     projection = None
 
@@ -64,7 +64,7 @@ class TabularMDP(CompiledWorld):
             return observation
         (states,) = np.nonzero(np.asarray(self.labels) == int(observation))
         if not len(states):
-            raise ValueError(f"the observation {observation} is no state of this world")
+            raise ValueError(f"the observation {observation} is not a state of this world")
         return states[0]
 
     @property
@@ -123,7 +123,7 @@ class TabularMDP(CompiledWorld):
     def to_arrays(self) -> dict[str, np.ndarray]:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if not self.shows_labels:
-            del fields["shows_labels"]  # as in files from before there was such a field
+            del fields["shows_labels"]  # the field is optional, for older files
         return {name: np.asarray(value) for name, value in fields.items() if value is not None}
 
     @staticmethod
@@ -147,18 +147,18 @@ class TabularMDP(CompiledWorld):
         if "positions" in arrays:
             positions = _checked(arrays, "positions", np.integer, (num_states, 2), MOST_CELLS)
             if np.prod(positions.max(axis=0) + 1.0) > MOST_CELLS:
-                raise ValueError(f"positions lie on a map of more than {MOST_CELLS:,} cells")
+                raise ValueError(f"positions must lie on a map of at most {MOST_CELLS:,} cells")
             tables["positions"] = positions
         on_device: dict[str, Any] = {"positions": None} | {name: jnp.asarray(table) for name, table in tables.items()}
         horizon = whole_number("horizon", arrays["horizon"].item())
         return TabularMDP(**on_device, horizon=horizon, shows_labels=bool(arrays.get("shows_labels", False)))
 
     def widened(self, num_successors: int) -> "TabularMDP":
-        """The same world with longer lists of successors, where worlds of one shape are to share a compiled program."""
+        """The same world with longer lists of successors, so that several worlds can share one compiled program."""
         missing = num_successors - self.num_successors
 
         def widen(table: Array) -> Array:
-            return jnp.pad(table, ((0, 0), (0, 0), (0, missing)), mode="edge")  # 1 already: such a successor is never picked
+            return jnp.pad(table, ((0, 0), (0, 0), (0, missing)), mode="edge")  # with probability 0
 
         tables = (self.successors, self.cumulative_probability, self.rewards)
         where = lambda world: (world.successors, world.cumulative_probability, world.rewards)  # noqa: E731
@@ -218,11 +218,11 @@ def tabular_mdp(
 
     Args:
         successors: whole numbers [state, action, successor].
-        probabilities: of the same shape.
-        start_distribution: [state].
-        horizon: actions in an episode; by default as many as the state that is farthest from the start needs.
-        rewards: of the shape of `successors`.
-        positions: row and column of each state, where they lie on a map.
+        probabilities: an array of the same shape.
+        start_distribution: the probability of each state.
+        horizon: number of actions in an episode (default: enough to reach the state farthest from the start).
+        rewards: an array of the same shape as `successors`.
+        positions: row and column of each state, if the states lie on a map.
     """
     successors = np.asarray(successors)
     probabilities = np.asarray(probabilities, np.float64)
@@ -233,7 +233,7 @@ def tabular_mdp(
 
     labels, distances = reachable_states(successors, probabilities, start_distribution)
     if len(labels) == 1:
-        raise ValueError("there is nothing to explore: no other state can be reached from the start")
+        raise ValueError("there is nothing to explore: no state but the start can be reached")
     horizon = max(1, int(distances.max())) if horizon is None else whole_number("horizon", horizon)
 
     new_index = np.zeros(len(start_distribution), np.int32)
@@ -267,13 +267,13 @@ def _check(successors: np.ndarray, probabilities: np.ndarray, start_distribution
         raise ValueError(f"successors, probabilities and rewards need one shape (states, actions, successors), not {shapes}")
     num_states = successors.shape[0]
     if 0 in successors.shape:
-        raise ValueError(f"a world needs states, actions and successors, not the shape {successors.shape}")
+        raise ValueError(f"a world needs at least one state, action and successor, not the shape {successors.shape}")
     if start_distribution.shape != (num_states,):
-        raise ValueError(f"the start distribution has the shape {start_distribution.shape}, not ({num_states},)")
+        raise ValueError(f"the start distribution must have the shape ({num_states},), not {start_distribution.shape}")
     if not np.issubdtype(successors.dtype, np.integer) or successors.min() < 0 or successors.max() >= num_states:
         raise ValueError(f"each successor must be a whole number from 0 to {num_states - 1}")
     if not np.all(np.isfinite(rewards)):
-        raise ValueError("a reward is not a finite number")
+        raise ValueError("rewards must be finite numbers")
     for name, rows in (("the start distribution", start_distribution), ("the transition probabilities", probabilities)):
         if not np.all(np.isfinite(rows)) or rows.min() < 0:
             raise ValueError(f"{name} must be finite and not negative")
@@ -285,7 +285,7 @@ def _check(successors: np.ndarray, probabilities: np.ndarray, start_distribution
 
 
 def _merge(successors: np.ndarray, probabilities: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Leaves each successor of a state and action once, and no column that no row needs."""
+    """Lists each successor of a state and action once, and drops columns that no row needs."""
     most_likely = np.take_along_axis(successors, probabilities.argmax(axis=-1)[..., None], axis=-1)
     successors = np.where(probabilities > 0, successors, most_likely)
     order = np.argsort(successors, axis=-1, kind="stable")
@@ -304,7 +304,7 @@ def _merge(successors: np.ndarray, probabilities: np.ndarray, rewards: np.ndarra
 def reachable_states(
     successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray
 ) -> tuple[Int[np.ndarray, " reachable"], Int[np.ndarray, " reachable"]]:
-    """The states that can be reached, in order, and how many steps each of them is from the start."""
+    """The reachable states, in order, and the number of steps from the start to each."""
     num_states, num_edges = len(start_distribution), successors[0].size
     starts = np.flatnonzero(start_distribution)
     tails = np.concatenate([np.repeat(np.arange(num_states), num_edges), np.full(len(starts), num_states)])
@@ -312,7 +312,7 @@ def reachable_states(
     possible = np.concatenate([probabilities.reshape(-1) > 0, np.ones(len(starts), bool)])
     graph = csr_array((possible[possible], (tails[possible], heads[possible])), shape=(num_states + 1, num_states + 1))
     order, parents = breadth_first_order(graph, num_states)
-    # Pointer doubling: each round, every state's ancestor is replaced by that ancestor's own, and the steps add up.
+    # Pointer doubling: each round replaces every state's ancestor by the ancestor's ancestor, and adds their steps.
     position = np.zeros(num_states + 1, np.int64)
     position[order] = np.arange(len(order))
     ancestor = np.concatenate([[0], position[parents[order[1:]]]])
@@ -326,7 +326,7 @@ def reachable_states(
 
 def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
     cumulative = np.cumsum(probabilities, axis=-1)
-    # From the last possible outcome on it is exactly 1, so that no uniform number below 1 picks an impossible one.
+    # Exactly 1 from the last possible outcome on, so that no uniform number below 1 picks an impossible one.
     possible = probabilities > 0
     num_left: np.ndarray = np.flip(np.cumsum(np.flip(possible, axis=-1), axis=-1), axis=-1) - possible
     return np.where(num_left > 0, np.minimum(cumulative, 1), 1).astype(np.float32)
@@ -335,11 +335,11 @@ def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
 def _checked(arrays: Mapping[str, np.ndarray], name: str, kind: Any, shape: tuple[int, ...], below: int = 1) -> np.ndarray:
     table = arrays[name]
     if table.shape != shape or not np.issubdtype(table.dtype, kind):
-        raise ValueError(f"{name} has the shape {shape}, not {table.shape} of {table.dtype}")
+        raise ValueError(f"{name} must have the shape {shape}, not {table.shape} of {table.dtype}")
     if kind is np.integer and not (table.min() >= 0 and table.max() < below):
-        raise ValueError(f"{name} are whole numbers from 0 to {below - 1:,}")
+        raise ValueError(f"{name} must be whole numbers from 0 to {below - 1:,}")
     if not np.isfinite(table).all() or (kind is np.floating and np.abs(table).max() > np.finfo(np.float32).max):
-        raise ValueError(f"{name} are finite numbers")
+        raise ValueError(f"{name} must be finite numbers")
     return table.astype(np.int32 if kind is np.integer else np.float32)
 
 

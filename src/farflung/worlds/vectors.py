@@ -16,13 +16,13 @@ from farflung.worlds.world import CompiledWorld
 
 
 class VectorWorld(CompiledWorld):
-    """A compiled world of which an agent sees a vector of real numbers; its own state may be any pytree.
+    """A compiled world whose observations are vectors of real numbers; its state may be any pytree.
 
-    Episodes may end early, where a subclass overrides `is_over`: from then on, recorded states are NaN.
+    If a subclass overrides `is_over`, episodes may end early; after the end, recorded states are NaN.
     """
 
     recipe: eqx.AbstractVar[str]
-    """JSON from which `make_vector_world` makes the same world; empty if only its author can make it."""
+    """JSON from which `make_vector_world` makes the same world; empty if there is none."""
     projection: eqx.AbstractVar[Projection]
     actions: eqx.AbstractVar[Discrete | Box]
     observation_center: eqx.AbstractVar[tuple[float, ...]]
@@ -31,7 +31,7 @@ class VectorWorld(CompiledWorld):
 
     @abc.abstractmethod
     def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
-        """What an agent sees of a state; the projection picks its features from it."""
+        """The observation of a state, from which the projection picks its features."""
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         """Whether an episode ends in this state, before its `horizon`."""

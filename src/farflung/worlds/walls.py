@@ -1,4 +1,4 @@
-"""Rectangles that a point in a plane cannot enter or cross; one that is no wider than a line is a wall too."""
+"""Walls in a plane: rectangles, or lines, that a point cannot enter or cross."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 Rectangle = tuple[float, float, float, float]
-"""Where it begins and ends in the first feature, then in the second."""
+"""(x0, x1, y0, y1)."""
 Pair = tuple[float, float]
 MOST_TILES = 20_000_000
-"""Between which ways are looked for, to find what can be reached."""
+"""The largest number of tiles in a search for reachable areas."""
 
 _ROUNDING = np.float32(1e-6)
-"""By so much walls are thicker, in relation to the coordinates: otherwise a point might slip through the joint of two."""
+"""Walls are thickened by this times the coordinates: otherwise rounding could let a point slip between adjacent walls."""
 
 
 def wall_table(walls: Sequence[Rectangle]) -> Float[np.ndarray, "wall 4"]:
@@ -24,9 +24,9 @@ def wall_table(walls: Sequence[Rectangle]) -> Float[np.ndarray, "wall 4"]:
 def is_blocked(
     walls: Float[Array | np.ndarray, "wall 4"], here: Float[Array | np.ndarray, "2"], there: Float[Array | np.ndarray, "2"]
 ) -> Bool[Array | np.ndarray | np.bool, ""]:
-    """Whether the straight way between two points meets a wall, its edge included; for NumPy and JAX alike.
+    """Whether the segment between two points touches a wall, for NumPy and JAX alike.
 
-    A line and a rectangle are apart if and only if they are along one of the axes, or across the line.
+    A segment and a rectangle are disjoint exactly if they are along x, along y, or across the segment (separating axes).
     """
     left, right, bottom, top = walls.T
     (x0, y0), (x1, y1) = here, there
@@ -44,13 +44,13 @@ def is_blocked(
 def reachable_areas(
     low: Pair, high: Pair, bins: tuple[int, int], walls: Sequence[Rectangle], starts: Sequence[Rectangle]
 ) -> Float[np.ndarray, "column row"]:
-    """How much of each cell of a grid a point can reach, exactly: the edges of cells and walls divide the plane into tiles."""
+    """The exact area of each grid cell that a point can reach; the edges of cells and walls divide the plane into tiles."""
     bounds = np.array(walls, np.float64).reshape(-1, 2, 2)
     edges = [_edges(low[axis], high[axis], bins[axis], bounds[:, axis]) for axis in (0, 1)]
     num_columns, num_rows = (len(edge) - 1 for edge in edges)
     if num_columns * num_rows > MOST_TILES:
         raise ValueError(
-            f"walls and bins make {num_columns * num_rows:,} tiles of the plane, and at most {MOST_TILES:,} will do"
+            f"walls and bins divide the plane into {num_columns * num_rows:,} tiles, more than {MOST_TILES:,}: use fewer bins"
         )
     is_wall = np.zeros((num_columns, num_rows), bool)
     is_shut_sideways, is_shut_upwards = np.zeros((num_columns + 1, num_rows), bool), np.zeros((num_columns, num_rows + 1), bool)

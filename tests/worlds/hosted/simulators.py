@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env):
-    """Walks left and right between 0 and 4; at 4 an episode is over."""
+    """Walks left and right between 0 and 4; an episode ends at 4."""
 
     observation_space = spaces.Discrete(5, start=10)
     action_space = spaces.Discrete(2)
@@ -26,7 +26,7 @@ class Corridor(gymnasium.Env):
 
 
 class Unlucky(Corridor):
-    """Breaks in the way that its flavour says, in its second step of every episode whose seed is divisible by 3."""
+    """Fails as its flavour says in the second step of every episode whose seed is divisible by 3."""
 
     def __init__(self, flavour="raises"):
         self.flavour, self.num_steps = flavour, 0
@@ -52,7 +52,7 @@ class Broken(Corridor):
 
 
 class Sleepy(Corridor):
-    """Never gets ready in a worker process."""
+    """Never finishes starting in a worker process."""
 
     def __init__(self):
         if multiprocessing.parent_process() is not None:
@@ -60,7 +60,7 @@ class Sleepy(Corridor):
 
 
 class Planes(gymnasium.Env):
-    """Real numbers, several kinds of them, and an attribute that says more."""
+    """Has real and binary observations, and an attribute that can be observed instead."""
 
     observation_space = spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float64), "light": spaces.MultiBinary(1)})
     action_space = spaces.MultiDiscrete([2, 3], start=[0, -1])
@@ -80,7 +80,7 @@ class Planes(gymnasium.Env):
 
 
 class Drift(gymnasium.Env):
-    """A point that is pushed to the right and aside; far to the right an episode is over. It insists on its actions' bounds."""
+    """A point that is pushed right and sideways; an episode ends far to the right. Raises if an action exceeds its bounds."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = spaces.Box(np.array([0.1, -2], np.float32), np.array([0.7, 2], np.float32))
@@ -102,13 +102,13 @@ class Drift(gymnasium.Env):
 
 
 class Fenced(Drift):
-    """The same, with bounds that are known."""
+    """`Drift` with finite bounds."""
 
     observation_space = spaces.Box(-20, 20, (2,), np.float64)
 
 
 class Leaky(Fenced):
-    """Gives what is no number from its third step on, in every episode whose seed is divisible by 3."""
+    """Gives infinite states from the third step on, in every episode whose seed is divisible by 3."""
 
     def _look(self):
         is_lost = self.num_steps >= 3 and self.seed_given % 3 == 0
@@ -116,7 +116,7 @@ class Leaky(Fenced):
 
 
 class Lost(Fenced):
-    """Gives what is no number from its second step on, in every episode after the first few of its life."""
+    """Gives NaN from the second step on, in every episode after the first 60."""
 
     num_episodes = 0
 

@@ -66,7 +66,7 @@ def test_gains_are_differences_of_entropies():
             np.testing.assert_allclose(gains[agent, trajectory, time], expected, atol=1e-6)
 
 
-def test_whole_episodes_are_measured_as_ever():
+def test_metrics_of_whole_episodes_do_not_depend_on_how_they_are_measured():
     world = farflung.make_tabular_world("room-stoc")
     team = farflung.softmax_team(jax.random.key(0), world, 3)
     batch = farflung.play(jax.random.key(1), team, world, 5, 2)
@@ -81,7 +81,7 @@ def train(world, seeds=(0, 1), num_updates=12, **changes):
     return list(train_teams(algorithm, world, seeds, num_updates, log_every=4))
 
 
-def test_a_seed_depends_on_neither_company_nor_copies_nor_workers():
+def test_a_seeds_results_do_not_depend_on_other_seeds_copies_or_workers():
     together = train(hosted(Corridor, horizon=6, copies=5))[-1]
     alone = train(hosted(Corridor, horizon=6, workers=2), seeds=(1,))[-1]
     np.testing.assert_array_equal(together.team.logits[1], alone.team.logits[0])
@@ -98,7 +98,7 @@ def test_a_team_learns_to_spread_out():
     assert progress[-1].host_statistics.num_steps // 3 == steps[-1]  # the steps of all seeds, and of one on average
 
 
-def test_tables_grow_with_the_states_that_are_met(monkeypatch):
+def test_tables_grow_with_the_states_that_are_discovered(monkeypatch):
     plenty = train(hosted(Planes, horizon=8, observe="cell"), num_updates=3)[-1]
     monkeypatch.setattr("farflung.worlds.hosted.tables._FIRST_CAPACITY", 4)
     world = hosted(Planes, horizon=8, observe="cell")
@@ -131,7 +131,7 @@ def test_a_run_is_saved_drawn_and_read_back(tmp_path):
         ("MountainCar-v0", {"bins": 10}),
     ],
 )
-def test_environments_of_others_are_explored(name, options):
+def test_third_party_environments_are_explored(name, options):
     if name.startswith("minigrid"):
         pytest.importorskip("minigrid")
     world = hosted(name, horizon=15, copies=4, **options)

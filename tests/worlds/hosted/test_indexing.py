@@ -27,7 +27,7 @@ def test_real_numbers_fall_into_bins():
     np.testing.assert_array_equal(index.features[found], [[0, 0], [1, 0], [3, 1], [3, 0]])
 
 
-def test_a_large_space_is_numbered_as_it_is_met():
+def test_the_states_of_a_large_space_are_numbered_as_they_are_observed():
     index = state_index(spaces.Box(0, 255, (4, 4), np.uint8))
     images = np.random.default_rng(0).integers(0, 255, (3, 4, 4)).astype(np.uint8)
     assert index.num_states == 0
@@ -41,26 +41,26 @@ def test_a_large_space_is_numbered_as_it_is_met():
     [
         (spaces.Box(-1, 1, (2,)), {}, "2 real numbers"),
         (spaces.Discrete(3), {"bins": [2]}, "have none"),
-        (spaces.Box(-1, 1, (3,)), {"bins": [2, 2]}, "3 real ones"),
+        (spaces.Box(-1, 1, (3,)), {"bins": [2, 2]}, "3 real numbers"),
         (spaces.Box(-np.inf, np.inf, (1,)), {"bins": [2]}, "no bounds"),
         (spaces.Box(-1, 1, (1,)), {"bins": [0]}, "at least 1"),
         (spaces.Box(-1, 1, (1,)), {"bins": [2], "low": [3.0]}, "low below high"),
         (spaces.Text(5), {}, "--observe"),
     ],
 )
-def test_what_makes_no_states_is_told(space, options, message):
+def test_spaces_without_finitely_many_states_are_refused(space, options, message):
     with pytest.raises(ValueError, match=message):
         state_index(space, **options)
 
 
-def test_a_number_that_is_none_is_told():
+def test_nan_is_refused():
     index = state_index(spaces.Box(-1, 1, (1,)), bins=[3])
     with pytest.raises(ValueError, match="not a number"):
         index(np.array([[np.nan]]))
 
 
 @pytest.mark.parametrize("observation", [[5, 0], [0, 3], [-1, 0]])
-def test_an_observation_outside_of_its_space_is_told(observation):
+def test_an_observation_outside_of_its_space_is_refused(observation):
     index = state_index(spaces.MultiDiscrete([5, 3]))
     with pytest.raises(ValueError, match="outside of its space"):
         index(np.array([[4, 2], observation]))

@@ -16,7 +16,7 @@ NUM_EPISODES, NUM_AGENTS, HORIZON = 8, 2, 6
 
 
 def team_in(world, **networks):
-    """Teams of two seeds with random numbers for weights, whose actions often come near their bounds."""
+    """Teams of two seeds with random weights, whose actions are often near their bounds."""
     shapes = eqx.filter_eval_shape(neural_team, jr.key(0), world, NUM_AGENTS, Networks((8,), **networks))
     generator = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: generator.normal(size=(2, *leaf.shape)).astype(np.float32), shapes)
@@ -45,7 +45,7 @@ def test_episodes_are_those_of_the_environment_played_alone(options, has_shared_
     team = team_in(world, has_shared_trunk=has_shared_trunk)
     episodes, noise = play(world, team)
     lengths = np.isfinite(episodes.states[..., 0]).sum(axis=1)
-    assert lengths.min() < HORIZON + 1  # some end early, and what is left of them is not a number
+    assert lengths.min() < HORIZON + 1  # some end early; their later states are NaN
     assert not episodes.broken.any()
     for number, length in enumerate(lengths):
         policy = of_one(team, number // 4, number % NUM_AGENTS)
@@ -54,17 +54,17 @@ def test_episodes_are_those_of_the_environment_played_alone(options, has_shared_
         for time in range(length - 1):
             drawn = draw(policy, noise[number, time], time, seen.astype(np.float32))
             np.testing.assert_allclose(episodes.actions[number, time], drawn, rtol=2e-3, atol=1e-4)
-            told = np.asarray(executed(world.actions, jnp.asarray(episodes.actions[number, time])))
-            seen, _, is_over, _, _ = environment.step(told)  # which insists on bounds
+            action = np.asarray(executed(world.actions, jnp.asarray(episodes.actions[number, time])))
+            seen, _, is_over, _, _ = environment.step(action)  # raises if it exceeds its bounds
             np.testing.assert_allclose(episodes.states[number, time + 1], seen, rtol=1e-5)
         assert is_over == episodes.is_terminated[number] == (length < HORIZON + 1 or is_over)
         assert np.isnan(episodes.states[number, length:]).all()
 
 
-def test_a_state_that_is_not_finite_ends_an_episode_and_is_told_once():
+def test_a_state_that_is_not_finite_ends_an_episode_and_warns_once():
     world = hosted(Leaky, horizon=HORIZON, copies=2)
-    told = "Leaky gave a state that is not finite after step 3 of an episode with seed 3: such episodes end there"
-    with pytest.warns(RuntimeWarning, match=told) as caught:
+    message = "Leaky gave a state that is not finite after step 3 of an episode with seed 3: such episodes end there"
+    with pytest.warns(RuntimeWarning, match=message) as caught:
         episodes, _ = play(world, team_in(world))
     assert len(caught) == len(world.failures) == 1
     np.testing.assert_array_equal(np.flatnonzero(episodes.broken), [2, 5])  # seeds 3 and 6
@@ -80,5 +80,5 @@ def test_actions_stay_within_their_bounds_to_the_last_bit():
     high = low + generator.random(500).astype(np.float32) + 0.01
     space = Box(tuple(map(float, low)), tuple(map(float, high)))
     for drawn in (-50.0, 50.0, np.inf):
-        told = np.asarray(executed(space, jnp.full(500, drawn)))
-        assert np.all((low <= told) & (told <= high))
+        actions = np.asarray(executed(space, jnp.full(500, drawn)))
+        assert np.all((low <= actions) & (actions <= high))

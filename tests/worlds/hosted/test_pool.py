@@ -15,7 +15,7 @@ NUM_EPISODES, NUM_AGENTS, HORIZON = 12, 2, 6
 
 
 def play(world, num_episodes=NUM_EPISODES):
-    """Episodes of two agents with different policies, the second of which walks right more often."""
+    """Episodes of two agents; the second walks right more often."""
     generator = np.random.default_rng(0)
     right = np.array([0.5, 0.8])
     cumulative = np.stack([1 - right, np.ones(2)], axis=-1)
@@ -56,26 +56,26 @@ def test_episodes_are_those_of_the_environment_played_alone(options):
         ("hangs", {"workers": 2, "timeout": 1.0}, "Unlucky gave no answer for 1 seconds"),
     ],
 )
-def test_a_broken_copy_is_reported_with_its_seed_and_replaced(flavour, options, report):
+def test_a_failed_copy_is_reported_with_its_seed_and_replaced(flavour, options, report):
     world = hosted(partial(Unlucky, flavour), horizon=HORIZON, **options)
     healthy = play(hosted(Corridor, horizon=HORIZON), num_episodes=4)[1]
     with pytest.warns(RuntimeWarning, match=f"{report} in an episode with seed 3: it is played again with another seed"):
         _, episodes = play(world, num_episodes=4)
     assert len(world.failures) == 1
-    # Every episode is there, and complete: the dynamics know no chance, so that another seed changes nothing.
+    # Every episode is complete: the dynamics are deterministic, so another seed changes nothing.
     np.testing.assert_array_equal(episodes.states, healthy.states)
     np.testing.assert_array_equal(episodes.rewards, healthy.rewards)
     np.testing.assert_array_equal(episodes.actions, healthy.actions)
 
 
 @pytest.mark.filterwarnings("ignore:Broken failed:RuntimeWarning")
-def test_what_always_breaks_ends_it_in_one_line():
-    told = r"Broken failed \(RuntimeError: always\) in an episode with seed \d+, and in 2 before"
-    with pytest.raises(ValueError, match=told):
+def test_an_environment_that_always_fails_raises_one_line():
+    message = r"Broken failed \(RuntimeError: always\) in an episode with seed \d+, and 2 times before"
+    with pytest.raises(ValueError, match=message):
         play(hosted(Broken, horizon=HORIZON, copies=1))
 
 
-def test_workers_that_never_start_are_given_up(monkeypatch):
+def test_workers_that_never_start_are_killed(monkeypatch):
     monkeypatch.setattr("farflung.worlds.hosted.pool._SECONDS_TO_START", 2.0)
     with pytest.raises(ValueError, match="Sleepy cannot be made"):
         play(hosted(Sleepy, horizon=HORIZON, workers=2, timeout=1.0))
@@ -93,7 +93,7 @@ def test_states_that_are_not_in_the_table_are_played_by_its_last_row():
     np.testing.assert_array_equal(world.index.features, [(3 + step, 7) for step in range(HORIZON + 1)])
 
 
-def test_workers_whose_process_is_killed_end_without_a_word():
+def test_workers_whose_parent_is_killed_end_silently():
     code = """
 import os, signal
 from gymnasium.vector import AsyncVectorEnv

@@ -9,7 +9,7 @@ from farflung.policies import Networks
 from farflung.worlds.hosted.tables import hosted
 from farflung.worlds.hosted.vectors import HostedVectors
 
-# The fewer kinds of algorithms and worlds there are, the less is compiled.
+# Few kinds of algorithms and worlds: each is compiled anew.
 SMALL = {"agents": 2, "batch_size": 3, "updates": 3, "hidden": (8,), "seeds": (0,), "log_every": 1, "credit": "difference"}
 SMALL |= {"steps_per_batch": 1, "entropy_bonus": 0.0}
 
@@ -30,8 +30,8 @@ def test_a_run_is_saved_and_read_back_without_making_its_environment(tmp_path, m
         again = farflung.load_run(tmp_path / "run")
     assert isinstance(again.world, HostedVectors)
     assert again.world.view() == world.view()
-    for kept, trained in zip(leaves(again.policies), leaves(run.policies), strict=True):
-        np.testing.assert_array_equal(kept, trained)
+    for loaded, trained in zip(leaves(again.policies), leaves(run.policies), strict=True):
+        np.testing.assert_array_equal(loaded, trained)
     assert again.paths.features.shape == (3, 2, 1, 13, 2)  # all elements of a small batch
     np.testing.assert_allclose(np.linalg.norm(again.paths.features, axis=-1), 1, rtol=1e-5)  # the cosine and sine of an angle
     np.testing.assert_array_equal(again.host_statistics.steps, run.host_statistics.steps)
@@ -39,7 +39,7 @@ def test_a_run_is_saved_and_read_back_without_making_its_environment(tmp_path, m
         _ = again.table
 
 
-def test_choices_are_learnt_by_networks_that_know_their_number():
+def test_networks_learn_discrete_actions():
     run = farflung.explore(hosted("MountainCar-v0", horizon=5, neighbours=0), **SMALL)
     assert run.policies.head.weight.shape == (1, 2, 3, 8)
     assert run.world.projection.names == ("observation 0", "observation 1")
@@ -60,7 +60,7 @@ def test_robots_are_explored_with_mujocos_own_engine(name):
     assert np.isfinite(last.host_statistics.features).all()
 
 
-def test_episodes_that_end_early_are_learnt_from_whoever_plays_them():
+def test_episodes_that_end_early_are_learnt_from_with_copies_and_with_workers():
     here = farflung.explore(hosted(Fenced, horizon=6, neighbours=0, copies=4), **SMALL)
     there = farflung.explore(hosted(Fenced, horizon=6, neighbours=0, workers=2), **SMALL)
     lengths = np.isfinite(here.paths.features[..., 0]).sum(axis=-1)
@@ -81,7 +81,7 @@ def test_states_that_are_not_finite_are_counted_and_masked():
     assert all(np.isfinite(leaf).all() for leaf in leaves(run.policies))
 
 
-def test_a_simulator_that_is_lost_stops_the_training_and_what_there_is_is_saved(tmp_path):
+def test_too_many_invalid_states_stop_the_training_and_the_run_is_saved(tmp_path):
     world = hosted(Lost, horizon=6, neighbours=0, copies=4)
     with pytest.warns(RuntimeWarning, match="Lost gave a state that is not finite after step 2 of an episode with seed"):
         run = farflung.explore(world, **(SMALL | {"updates": 100_000, "bonus_decay": 1.0}), out=tmp_path / "run")

@@ -3,7 +3,6 @@ import pytest
 from gymnasium import spaces
 from tests.worlds.hosted.simulators import Drift, Planes
 
-from farflung import World
 from farflung.worlds.hosted.tables import HostedTable, hosted
 from farflung.worlds.hosted.vectors import HostedVectors
 from farflung.worlds.projection import Box, Discrete
@@ -16,18 +15,17 @@ def test_real_numbers_make_a_world_of_vectors_unless_they_are_divided_into_state
     assert isinstance(hosted("Pendulum-v1", bins=10), HostedVectors)  # no table has its actions
 
 
-def test_what_has_bounds_is_seen_through_them():
+def test_bounded_observations_are_scaled_by_their_bounds():
     world = hosted("MountainCar-v0", bins=(5, 4), neighbours=2)
-    assert isinstance(world, World)
     assert world.actions == Discrete(3)
     assert (world.projection.low, world.projection.high, world.projection.scale) == ((-1.2, -0.07), (0.6, 0.07), (1.8, 0.14))
     assert (world.observation_center, world.observation_scale) == ((-0.3, 0.0), (0.9, 0.07))
     assert (world.num_states, world.num_actions, world.horizon) == (20, 3, 200)
 
 
-def test_what_has_none_is_measured_with_random_actions():
+def test_unbounded_observations_are_measured_with_random_actions():
     world, again = hosted(Drift, horizon=20), hosted(Drift, horizon=20)
-    assert world.view == again.view
+    assert world.view() == again.view()
     assert world.actions == Box((float(np.float32(0.1)), -2.0), (float(np.float32(0.7)), 2.0))
     # From about 0 to 2.2 and a step beyond; the grid is as wide again on both sides.
     low, high = world.projection.low[0], world.projection.high[0]
@@ -37,7 +35,7 @@ def test_what_has_none_is_measured_with_random_actions():
     assert 0.4 < world.observation_scale[0] < 1.2
 
 
-def test_all_of_a_few_numbers_are_projected_on_and_two_of_many():
+def test_few_numbers_are_all_projected_on_and_of_many_the_first_two():
     assert hosted("Pendulum-v1").projection.features == (0, 1, 2)
     assert hosted("CartPole-v1").projection.features == (0, 1)
     chosen = hosted("CartPole-v1", project=(2, 0), low=-1, high=(1, 2)).projection
@@ -54,7 +52,7 @@ def test_parts_of_an_observation_are_joined():
     np.testing.assert_array_equal(world.for_simulator(np.array([0, 5])), [(0, -1), (1, 1)])
 
 
-def test_floats_that_are_observed_are_vectors_too():
+def test_observed_floats_are_vectors():
     world = hosted(Planes, horizon=3, observe="place", low=-1, high=1)
     assert isinstance(world, HostedVectors)
     assert world.projection.bins == (20, 20)
@@ -63,17 +61,17 @@ def test_floats_that_are_observed_are_vectors_too():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"project": 4}, "CartPole-v1: project has numbers from 0 to 3, as an observation has 4: not 4"),
-        ({"project": (1, 1)}, "different numbers"),
+        ({"project": 4}, "CartPole-v1: project has numbers from 0 to 3, indices into an observation, not 4"),
+        ({"project": (1, 1)}, "different indices"),
         ({"project": (), "bins": 3}, "one or more"),
         ({"project": 0, "bins": (3, 3)}, "a whole number for each of the 1 features"),
         ({"neighbours": -1}, "neighbours must be a whole number from 0 on"),
         ({"project": (0, 1, 2, 3), "bins": 100}, "at most 10,000,000 cells, not 100,000,000"),
-        ({"project": 0, "low": 3, "high": 2}, "low below high, and for observation 0 it is 3 to 2"),
+        ({"project": 0, "low": 3, "high": 2}, "low below high, but observation 0 has 3 to 2"),
         ({"project": (0, 1), "low": (1, 2, 3)}, "low needs one number, or one for each of the 2"),
     ],
 )
-def test_mistakes_are_told(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         hosted("CartPole-v1", **options)
 
@@ -88,14 +86,14 @@ class Whole(Drift):
 
 
 def test_actions_must_be_real_or_finitely_many():
-    with pytest.raises(ValueError, match="vectors of real numbers, or finitely many, can be learnt"):
+    with pytest.raises(ValueError, match="must be vectors of real numbers, or finitely many, not"):
         hosted(Whole, horizon=3)
 
 
-def test_what_is_saved_makes_the_same_world():
+def test_saving_and_reading_gives_the_same_world():
     world = hosted("CartPole-v1", project=(0, 2), bins=7, horizon=30, neighbours=2)
     again = HostedVectors.from_arrays(world.to_arrays())
-    assert again.view == world.view
+    assert again.view() == world.view()
     assert again.settings == world.settings
     made = again.with_environment(workers=2)
     assert (made.workers, made.observation_space) == (2, world.observation_space)

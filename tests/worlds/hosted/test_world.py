@@ -34,21 +34,21 @@ def test_a_function_can_observe():
     ("arguments", "options", "message"),
     [
         ("FrozenLike-v1", {}, "FrozenLake-v1"),
-        ("CartPole-v1", {"bins": 3}, "CartPole-v1: of the real numbers of an observation, numbers 2, 4 have no bounds"),
+        ("CartPole-v1", {"bins": 3}, "CartPole-v1: among the real numbers of an observation, numbers 2, 4 have no bounds"),
         ("CartPole-v1", {"nonsense": 3, "bins": 3}, "CartPole-v1"),
         ("FrozenLake-v1", {"horizon": 0}, "horizon must be at least 1"),
         ("FrozenLake-v1", {"workers": -1}, "workers"),
         ("FrozenLake-v1", {"observe": "soul"}, "no attribute 'soul'"),
-        (Planes, {"bins": 3}, "no limit on an episode"),
+        (Planes, {"bins": 3}, "no limit on the length of an episode"),
         (Planes, {"horizon": 3, "is_slippery": True}, "by their id"),
     ],
 )
-def test_mistakes_are_told(arguments, options, message):
+def test_bad_options_are_refused(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         hosted(arguments, **options)
 
 
-def test_what_is_saved_makes_the_same_world():
+def test_saving_and_reading_gives_the_same_world():
     world = hosted("MountainCar-v0", bins=[5, 4], horizon=30)
     again = HostedTable.from_arrays(world.to_arrays())
     assert (again.num_states, again.num_actions, again.horizon) == (20, 3, 30)

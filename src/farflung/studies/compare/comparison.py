@@ -308,7 +308,7 @@ def _is_default(config: Explore, name: str) -> bool:
     if name in _DEFAULT_DEPENDS_ON:
         given[_DEFAULT_DEPENDS_ON[name]] = getattr(config, _DEFAULT_DEPENDS_ON[name])
     default = Explore(config.world, **given)
-    return bool(getattr(config, name) == getattr(default.with_networks() if config.is_neural else default, name))
+    return bool(getattr(config, name) == getattr(default.resolved(has_vectors=True) if config.is_neural else default, name))
 
 
 def _kind(config: Explore) -> str:

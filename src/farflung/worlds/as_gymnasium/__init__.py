@@ -1,1 +1,1 @@
-"""farflung's worlds as Gymnasium environments, for other agents."""
+"""farflung's worlds as Gymnasium environments, for your own agents."""

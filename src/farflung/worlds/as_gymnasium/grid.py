@@ -1,4 +1,4 @@
-"""Our worlds as Gymnasium environments."""
+"""Gridworlds as Gymnasium environments."""
 
 import functools
 import operator
@@ -74,14 +74,14 @@ def make_board(
     slip: float | None,
     goal: Sequence[SupportsIndex] | None,
 ) -> Board:
-    """The board that the options of an environment ask for."""
+    """The board for the options of an environment."""
     if slip is None:
         slip = PAPER_SLIP["stoc" if stochastic else "det"]
     if goal is not None:
         goal = _cell(goal)
     if chosen_map is None:
         if paper_map is None:
-            raise ValueError("a map is needed: map takes its text or the path of a file")
+            raise ValueError("a map is needed: give map, its text or the path of a file")
         return _board(*PAPER_MAPS[paper_map], slip, goal)
     name = os.fspath(chosen_map)
     if not is_map_file(name):
@@ -133,16 +133,16 @@ def warn_of_no_render_mode() -> None:
 
 
 class GridEnv(gymnasium.Env[Any, Any]):
-    """A map to walk in: `#` wall, `.` free, `S` start (several: uniform over them), `G` goal.
+    """A gridworld from a map: `#` wall, `.` free, `S` start (several: uniform over them), `G` goal.
 
-    An observation is the index of a state of `world`; the actions are left, down, right and up; `info["position"]` is the
-    row and the column. To reach a goal pays 1 and ends the episode. Without one nothing is paid and only a time limit ends it.
+    An observation is the index of a state of `world`; the actions are left, down, right and up; `info["position"]` is the row
+    and the column. Reaching a goal gives reward 1 and ends the episode; all other rewards are 0.
 
     Args:
-        map: its text, or the path of a file; by default the paper's.
-        stochastic: whether another than the chosen action is taken with the paper's probability of 0.2.
-        slip: that probability, if it is to be another.
-        goal: row and column of the goal, instead of those that the map marks.
+        map: the text of a map, or the path of a file (default: the paper's map).
+        stochastic: whether another action than the chosen one is executed with the paper's probability of 0.2.
+        slip: another value for that probability.
+        goal: row and column of the goal (default: the cells marked `G`).
         render_mode: `human` (a window), `rgb_array` or `ansi` (text).
     """
 
@@ -173,7 +173,7 @@ class GridEnv(gymnasium.Env[Any, Any]):
 
     @functools.cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802
-        """For each state and action the probability, next state, reward and whether it ends: as in Gymnasium's toy-text."""
+        """Gymnasium's toy-text format: for each state and action, (probability, next state, reward, is terminated)."""
         board = self.board
         probabilities = np.diff(board.cumulative_probability.astype(np.float64), prepend=0.0)
         table = zip(probabilities, board.successors, board.rewards, board.is_goal[board.successors], strict=True)

@@ -1,4 +1,4 @@
-"""Many copies of one of our worlds as a Gymnasium vector environment, which steps all of them at once."""
+"""Many copies of a gridworld as one Gymnasium vector environment, which steps all of them at once."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, SupportsIndex
@@ -22,14 +22,14 @@ _UNLIMITED = -1
 
 
 class GridVectorEnv(VectorEnv[Any, Any, Any]):
-    """Copies of `GridEnv`, each of which does just what that environment would do with the same seed.
+    """Copies of `GridEnv`, each of which behaves exactly as a `GridEnv` with the same seed.
 
     Args:
         num_envs: number of copies.
         map, stochastic, slip, goal: as in `GridEnv`, for all copies.
         render_mode: `rgb_array` or `ansi`.
-        max_episode_steps: actions after which an episode is truncated; -1 or None for no limit.
-        autoreset_mode: whether a copy whose episode has ended is reset in the next step, in the same one, or by you.
+        max_episode_steps: number of actions after which an episode is truncated; -1 or None for no limit.
+        autoreset_mode: whether a copy whose episode has ended is reset in the next step, in the same step, or by you.
     """
 
     paper_map: ClassVar[str | None] = None
@@ -71,16 +71,16 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
-        """The seeds of the copies, None for those without one so far."""
+        """The seed of each copy; None if it has none yet."""
         return tuple(self._streams.seeds)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Int[np.ndarray, " copy"], dict[str, Any]]:
-        """Starts new episodes in all copies, or in those that `options["reset_mask"]` chooses.
+        """Starts new episodes in all copies, or in those selected by `options["reset_mask"]`.
 
         Args:
-            seed: of each copy; one number is that of the first copy, and the others count up from it.
+            seed: one seed per copy, or the seed of the first copy, from which the others count up.
         """
         seeds = self._seeds(seed)
         chosen = self._chosen(options)
@@ -162,7 +162,7 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
             return [None] * self.num_envs
         seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
         if len(seeds) != self.num_envs:
-            raise ValueError(f"{self.num_envs} copies need as many seeds, not {len(seeds)}")
+            raise ValueError(f"{self.num_envs} copies need {self.num_envs} seeds, not {len(seeds)}")
         return seeds
 
     def _chosen(self, options: dict[str, Any] | None) -> Bool[np.ndarray, " copy"]:
@@ -170,13 +170,13 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         if not isinstance(chosen, np.ndarray) or chosen.dtype != bool or chosen.shape != (self.num_envs,) or not chosen.any():
             raise ValueError(f"reset_mask is an array of {self.num_envs} booleans, at least one of them True, not {chosen!r}")
         if not self._is_started and not chosen.all():
-            raise ResetNeeded("the first reset is one of all copies")
+            raise ResetNeeded("the first reset must be of all copies")
         return chosen
 
     def _checked(self, actions: ArrayLike) -> Integer[np.ndarray, " copy"]:
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"{self.num_envs} copies need as many whole numbers as actions, not {actions!r}")
+            raise ValueError(f"{self.num_envs} copies need {self.num_envs} whole numbers as actions, not {actions!r}")
         if array.min() < 0 or array.max() >= self.board.num_actions:
             raise ValueError(f"an action is 0 (left), 1 (down), 2 (right) or 3 (up), not {array.min()} to {array.max()}")
         return array
@@ -195,7 +195,7 @@ class MazeVectorEnv(GridVectorEnv):
 
 
 class _Streams:
-    """Uniform numbers of one generator per copy, in the order in which the generator would give them one by one."""
+    """Uniform numbers from one generator per copy, drawn in blocks but in the order of single draws."""
 
     def __init__(self, num_copies: int) -> None:
         self.seeds: list[int | None] = [None] * num_copies
@@ -204,7 +204,7 @@ class _Streams:
         self._num_used = np.full(num_copies, _BLOCK)
 
     def seed(self, copies: Int[np.ndarray, " chosen"], seeds: Sequence[int | None]) -> None:
-        """Gives copies a new generator where there is a seed for them, or none so far."""
+        """Gives a new generator to each copy that has a new seed, or no generator yet."""
         for copy in copies.tolist():
             if seeds[copy] is not None or self._generators[copy] is None:
                 self._generators[copy], self.seeds[copy] = seeding.np_random(seeds[copy])

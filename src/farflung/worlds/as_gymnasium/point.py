@@ -17,15 +17,15 @@ Position = Float[np.ndarray, "2"]
 
 
 class PointMazeEnv(gymnasium.Env[Any, Any]):
-    """A point that is moved in a plane with walls; `world` is what `farflung.worlds.make_vector_world` makes.
+    """A point that moves in a plane with walls: a world of `farflung.worlds.make_vector_world`.
 
-    An observation is its position, an action what share of a step it goes along each axis. To come as near as `goal_radius` to
-    the goal pays 1 and ends the episode. Without a goal nothing is paid and only a time limit ends it.
+    An observation is the point's position; an action is the fraction of a step to move along each axis. Coming within
+    `goal_radius` of the goal gives reward 1 and ends the episode; all other rewards are 0.
 
     Args:
-        world: the name of a world in which a point moves, or its recipe.
+        world: the name of a point maze, or its recipe.
         goal: x and y of the goal.
-        goal_radius: by default the size of a step.
+        goal_radius: distance at which the goal is reached (default: the size of a step).
         render_mode: `human` (a window) or `rgb_array`.
     """
 
@@ -44,7 +44,7 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
             check_name("render_mode", render_mode, self.metadata["render_modes"])
         made = make_vector_world(world)
         if not isinstance(made, PointMaze):
-            raise ValueError(f"{world} is no world in which a point moves, such as point-gap")
+            raise ValueError(f"{world} is not a point maze: choose one, such as point-gap")
         if goal_radius is not None:
             check_positive("goal_radius", goal_radius)
         self.world = made
@@ -96,7 +96,7 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
 
 
 def place_in(world: PointMaze, goal: Numbers) -> Position:
-    """A goal's x and y, if it can be one."""
+    """The checked x and y of a goal."""
     try:
         place = np.asarray(goal, np.float32)
     except (TypeError, ValueError):

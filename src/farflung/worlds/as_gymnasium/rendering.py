@@ -1,4 +1,4 @@
-"""A map with an agent on it: as text, as a picture, in a window."""
+"""Draws a map with an agent: as text, as a picture, in a window."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ Picture = UInt8[np.ndarray, "height width 3"]
 
 
 def draw_text(cells: np.ndarray, agent: Cell) -> str:
-    """The map as it is written in a file, with the agent as `@`.
+    """The map as text, with the agent as `@`.
 
     >>> print(draw_text(np.array([list("S.#"), list("..G")]), (1, 0)))
     S.#
@@ -53,13 +53,13 @@ def draw_agent(background: Picture, cells: np.ndarray, agent: Cell) -> Picture:
     """The map's picture with a blue disc where the agent is."""
     size = background.shape[0] // cells.shape[0]
     picture = background.copy()
-    radius = max(0.27, 1.5 / size)  # no less than some pixels, however large the map
+    radius = max(0.27, 1.5 / size)  # at least 1.5 pixels, so that the agent is visible on any map
     _paint(picture, size, agent, radius - np.hypot(*_from_centre(size)), _AGENT)
     return picture
 
 
 def draw_plane(low: Pair, high: Pair, walls: Sequence[Rectangle]) -> Picture:
-    """A rectangle of the plane, y upwards: walls grey, and no thinner than can be seen."""
+    """A rectangle of the plane with y upwards; walls are grey and at least a few pixels thick."""
     (left, bottom), (right, top) = low, high
     scale = _PLANE_PIXELS / max(right - left, top - bottom)
     picture = np.full((max(1, round((top - bottom) * scale)), max(1, round((right - left) * scale)), 3), _FREE, np.uint8)
@@ -76,7 +76,7 @@ def draw_plane(low: Pair, high: Pair, walls: Sequence[Rectangle]) -> Picture:
 def draw_points(
     background: Picture, low: Pair, high: Pair, agent: Sequence[float], goal: Sequence[float] | None, goal_radius: float
 ) -> Picture:
-    """The plane's picture with a blue disc where the agent is, and a green one that is the goal."""
+    """The plane's picture with a blue disc where the agent is, and a green disc for the goal."""
     scale = background.shape[1] / (high[0] - low[0])
     across = low[0] + (np.arange(background.shape[1]) + 0.5) / scale
     down = high[1] - (np.arange(background.shape[0])[:, None] + 0.5) / scale
@@ -96,14 +96,14 @@ def _pixels(begin: float, end: float, scale: float) -> tuple[int, int]:
 
 
 def _from_centre(size: int) -> Float[np.ndarray, "2 size size"]:
-    """How far each pixel lies below and right of its cell's centre, in cells."""
+    """The distance of each pixel below and right of its cell's centre, in cells."""
     return (np.indices((size, size)) + 0.5) / size - 0.5
 
 
 def _paint(
     picture: Picture, size: int, cell: Cell, depth: Float[np.ndarray, "size size"], colour: tuple[int, int, int]
 ) -> None:
-    """Colours the pixels of a cell that lie inside a shape, where `depth` is positive; its edge is smooth."""
+    """Colours the pixels of a cell where `depth` is positive, with a smooth edge."""
     row, column = cell
     pixels = picture[row * size : (row + 1) * size, column * size : (column + 1) * size]
     share = np.clip(depth * size + 0.5, 0, 1)[..., None]
@@ -111,7 +111,7 @@ def _paint(
 
 
 class Window:
-    """A window that shows one picture after another, until its user or its owner closes it."""
+    """A window that shows one picture after another, until the user or the program closes it."""
 
     def __init__(self, title: str, frames_per_second: int) -> None:
         try:
@@ -135,7 +135,7 @@ class Window:
         self._pygame.surfarray.blit_array(self._screen, picture.swapaxes(0, 1))
         self._pygame.display.flip()
         self._clock.tick(self._frames_per_second)
-        if self._pygame.event.get(self._pygame.QUIT):  # leaves the keys to whom they concern
+        if self._pygame.event.get(self._pygame.QUIT):  # other events, such as keys, stay in the queue
             self.close()
 
     def close(self) -> None:

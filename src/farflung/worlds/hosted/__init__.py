@@ -1,1 +1,1 @@
-"""Environments that are stepped outside JAX: copies of a Gymnasium environment, in this process or in workers."""
+"""Worlds stepped on the host: copies of a Gymnasium environment, in this process or in workers."""

@@ -1,4 +1,4 @@
-"""One copy of a simulator, made where it runs: worker processes import this module, so JAX stays out of it."""
+"""One copy of an environment. Worker processes import this module, so it must not import JAX."""
 
 import multiprocessing
 import os
@@ -13,12 +13,12 @@ from gymnasium import spaces
 
 Make = Callable[[], gymnasium.Env[Any, Any]]
 Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
-"""Names of attributes, or a function of an environment and its observation."""
+"""Names of attributes, or a function of the environment and its observation."""
 
 
 @dataclass(frozen=True)
 class FromId:
-    """Makes the environment of a Gymnasium id, with episodes of a given length at most."""
+    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
 
     environment: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class FromId:
 
 @dataclass(frozen=True)
 class Copy:
-    """Makes one copy of a simulator, ready to be stepped here or in a worker process."""
+    """Makes one copy of an environment, in this process or in a worker."""
 
     make: Make
     observe: Observe | None
@@ -38,19 +38,19 @@ class Copy:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
-            for number in (signal.SIGINT, signal.SIGTERM):  # these are for who waits for the workers
+            for number in (signal.SIGINT, signal.SIGTERM):  # the parent process handles these
                 signal.signal(number, signal.SIG_IGN)
         environment = self.make()
         if self.observe is not None:
-            environment = Observed(environment, self.observe)
-        return Watched(environment, self.number)
+            environment = ObserveWrapper(environment, self.observe)
+        return NumberedErrors(environment, self.number)
 
 
 class CopyError(Exception):
-    """What went wrong in a copy, in words, so that it passes from a worker whatever it was."""
+    """An error in a copy, as text: a worker can send it even if the original exception cannot be pickled."""
 
     number = -1
-    """Of the copy, where it runs in this process."""
+    """The number of the copy, if it runs in this process."""
 
     @classmethod
     def of(cls, number: int, error: Exception) -> "CopyError":
@@ -59,8 +59,8 @@ class CopyError(Exception):
         return found
 
 
-class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says in which of many copies an error occurred."""
+class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds the number of the copy to its errors."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], number: int) -> None:
         super().__init__(env)
@@ -83,38 +83,38 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             super().close()
         finally:
-            waiting = multiprocessing.parent_process()
-            if waiting is not None and not waiting.is_alive():
-                os._exit(1)  # there is nobody to report to, and Gymnasium's worker would do it on the terminal
+            parent = multiprocessing.parent_process()
+            if parent is not None and not parent.is_alive():
+                os._exit(1)  # without a parent, Gymnasium's worker would print its error to the terminal
 
 
-class Observed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observes something else than its environment does: some of its attributes, or what a function makes of it."""
+class ObserveWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Replaces the observation by attributes of the environment, or by the result of a function."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], observe: Observe) -> None:
         super().__init__(env)
         self._observe = observe
         observation, _ = env.reset(seed=0)
         self._dtype: np.dtype[Any] = np.dtype(np.int64)
-        seen = self._look(observation, None)
-        if not (np.issubdtype(seen.dtype, np.integer) or np.issubdtype(seen.dtype, np.floating) or seen.dtype == bool):
-            raise ValueError(f"what is observed must be numbers, not {seen.dtype}")
-        if np.issubdtype(seen.dtype, np.floating):
+        first = self._replaced(observation, None)
+        if not (np.issubdtype(first.dtype, np.integer) or np.issubdtype(first.dtype, np.floating) or first.dtype == bool):
+            raise ValueError(f"observe must give numbers, not {first.dtype}")
+        if np.issubdtype(first.dtype, np.floating):
             self._dtype = np.dtype(np.float64)
-            self.observation_space = spaces.Box(-np.inf, np.inf, seen.shape, np.float64)
+            self.observation_space = spaces.Box(-np.inf, np.inf, first.shape, np.float64)
         else:
             limits = np.iinfo(np.int64)
-            self.observation_space = spaces.Box(limits.min, limits.max, seen.shape, np.int64)
+            self.observation_space = spaces.Box(limits.min, limits.max, first.shape, np.int64)
 
     def step(self, action: Any) -> Any:
         observation, *rest = self.env.step(action)
-        return self._look(observation, self._dtype), *rest
+        return self._replaced(observation, self._dtype), *rest
 
     def reset(self, **options: Any) -> Any:
         observation, info = self.env.reset(**options)
-        return self._look(observation, self._dtype), info
+        return self._replaced(observation, self._dtype), info
 
-    def _look(self, observation: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    def _replaced(self, observation: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
         if callable(self._observe):
             return np.atleast_1d(np.asarray(self._observe(self.env, observation), dtype))
         return np.concatenate([np.asarray(self._attribute(name), dtype).reshape(-1) for name in self._observe])

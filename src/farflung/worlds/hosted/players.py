@@ -1,4 +1,4 @@
-"""Who plays in the copies of a simulator, and what is kept of that."""
+"""Choosing actions in the copies of an environment, and recording episodes."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -8,47 +8,47 @@ from jaxtyping import Bool, Float, Int
 from farflung.worlds.hosted.indexing import StateIndex
 
 OVER = -1
-"""The state after an episode has ended."""
+"""The state recorded after an episode has ended."""
 
 
 @runtime_checkable
 class Player(Protocol):
-    """Who plays episodes: what is kept of each observation, and which action follows."""
+    """Decides which state to record for each observation, and which action to take."""
 
     horizon: int
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
-        """States [episode, times, ...] and actions [episode, time, ...] to be filled in; states as they are after an end."""
+        """States [episode, times, ...], filled with the state after an end, and actions [episode, time, ...]."""
 
     def see(self, observations: Any) -> np.ndarray:
-        """What is kept of the observations of all copies."""
+        """The states to record for the observations of all copies."""
 
     def is_sound(self, seen: np.ndarray) -> Bool[np.ndarray, " copy"]:
-        """Whether that can be learnt from."""
+        """Whether each state is finite."""
 
     def act(
         self, seen: np.ndarray, episodes: Int[np.ndarray, " copy"], times: Int[np.ndarray, " copy"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """An action for each copy, as it is kept and as the simulator is told, in the given episode (-1 for none) and time."""
+        """One action per copy, as recorded and as the environment takes it; the episode of an idle copy is -1."""
 
 
 class Episodes(NamedTuple):
-    """What was played, one row for each episode."""
+    """One row for each episode played."""
 
     states: Int[np.ndarray, "episode times"] | Float[np.ndarray, "episode times observation"]
-    """`OVER`, or where they are vectors not a number, after an early end."""
+    """After an early end: `OVER`, or NaN where states are vectors."""
     actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"]
     rewards: Float[np.ndarray, "episode time"]
     is_terminated: Bool[np.ndarray, " episode"]
-    """Whether the simulator itself ended it, and not a limit on its length."""
+    """Whether the environment itself ended the episode, rather than a limit on its length."""
     broken: Int[np.ndarray, " episode"]
-    """The step after which the simulator gave a state that is not finite, which ended it; 0 if none."""
+    """The step after which a state that is not finite ended the episode; 0 if none did."""
 
 
 class TablePlayer:
-    """Plays by tables: each action is where a uniform number falls among cumulative probabilities.
+    """Samples each action from a table of cumulative probabilities, with one uniform number.
 
-    A state that is not in the tables yet is treated as their last one.
+    States discovered after the tables were made use the last row.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class TablePlayer:
     ) -> None:
         """
         Args:
-            actions: what the simulator takes for the number of each.
-            thresholds: with a time axis of length 1 if they are always the same.
-            policies: whose policy plays an episode.
+            actions: the environment's own action for each action index.
+            thresholds: cumulative action probabilities; the time axis has length 1 if they don't depend on time.
+            policies: index of the policy that plays each episode.
         """
         self.horizon = noise.shape[1]
         self._index, self._actions, self._noise = index, actions, noise

@@ -1,4 +1,4 @@
-"""Many copies of a simulator that play episodes side by side, and go on when one of them breaks."""
+"""Copies of an environment that play episodes side by side; if a copy fails, the others go on."""
 
 import contextlib
 import multiprocessing
@@ -24,13 +24,13 @@ _SEEDS = 2**31 - 1
 
 
 class SimulatorWarning(RuntimeWarning):
-    """A copy of a simulator has failed, and was replaced, or has given what is no number."""
+    """A copy of an environment failed and was replaced, or gave a state that is not finite."""
 
 
 class Pool:
-    """Copies of a simulator, in this process or each in a worker of its own.
+    """Copies of an environment, in this process or in one worker process each.
 
-    Each episode has a seed of its own, so that what is played depends on neither the number of copies nor on who plays what.
+    Each episode has its own seed, so episodes depend neither on the number of copies nor on which copy plays them.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Pool:
         """Opens the copies.
 
         Args:
-            is_parallel: whether each has a process of its own.
-            failures: to which the reports of broken copies are added.
+            is_parallel: whether each copy has its own process.
+            failures: list to which reports of failed copies are added.
         """
         self._failures = failures
         self.num_copies = copies
@@ -66,13 +66,13 @@ class Pool:
             self._kill()
 
     def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
-        """One episode for each seed.
+        """Plays one episode for each seed.
 
         Args:
-            agents: who plays an episode; each agent has copies of its own.
+            agents: the agent that plays each episode; each agent has its own copies.
         """
         num_episodes, horizon = len(seeds), player.horizon
-        # The last row of each is that of copies that have nothing to play, which index -1 finds.
+        # Idle copies play episode -1, so they write into an extra last row.
         states, actions = player.blank(num_episodes + 1)
         over, nothing = states[0, 0].copy(), actions[0, 0].copy()
         rewards = np.zeros((num_episodes + 1, horizon), np.float32)
@@ -96,10 +96,10 @@ class Pool:
                     here[is_due], times[is_due] = found[is_due], 0
                     states[slots[is_due], 0] = here[is_due]
                     is_due[:] = False
-                chosen, told = player.act(here, slots, times)
-                observations, paid, terminated, truncated = self._step(told)
+                chosen, env_actions = player.act(here, slots, times)
+                observations, paid, terminated, truncated = self._step(env_actions)
                 before, here = here, player.see(observations)
-            except Exception as error:  # a simulator may raise anything
+            except Exception as error:  # an environment may raise anything
                 self._restart(error, slots, seeds, attempts)
                 for copy in np.flatnonzero(slots >= 0):
                     waiting[owners[copy]].appendleft(int(slots[copy]))
@@ -113,7 +113,7 @@ class Pool:
             if is_broken.any():
                 states[slots[is_broken], times[is_broken]] = over
                 broken[slots[is_broken]] = times[is_broken]
-                self._tell_broken(slots[is_broken], seeds, times[is_broken])
+                self._warn_not_finite(slots[is_broken], seeds, times[is_broken])
             is_over = terminated | truncated | (times >= horizon) | is_broken
             if is_over.any():
                 left -= int(np.count_nonzero(slots[is_over] >= 0))
@@ -122,7 +122,7 @@ class Pool:
         return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1])
 
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
-        """The episodes of each agent, and to which agent each copy belongs; to all of them if the copies are too few."""
+        """The episodes of each agent, and the agent of each copy; one queue for all if there are fewer copies than agents."""
         num_agents = int(agents.max(initial=0)) + 1
         if self.num_copies < num_agents:
             return [deque(range(len(agents)))], np.zeros(self.num_copies, np.int64)
@@ -134,15 +134,15 @@ class Pool:
         try:
             if not self._is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-            # Not by fork: JAX has threads, and a forked process would wait for locks that they held.
+            # Not fork: JAX has threads, and a forked process could wait forever for a lock that one of them held.
             context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            with _ended_after(max(self._timeout, _SECONDS_TO_START)):
+            with _killed_after(max(self._timeout, _SECONDS_TO_START)):
                 return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         except Exception as error:
             raise ValueError(f"{self._name} cannot be made: {_one_line(error)}") from error
 
     def _kill(self) -> None:
-        """Ends the workers at once, whatever they are doing."""
+        """Ends the workers at once, even in the middle of a step."""
         if isinstance(self._vector, AsyncVectorEnv):
             for process in self._vector.processes:
                 process.kill()
@@ -150,7 +150,7 @@ class Pool:
                 process.join()
             self._vector.closed = True
         else:
-            with contextlib.suppress(Exception):  # what is broken may not even close
+            with contextlib.suppress(Exception):  # a failed environment may raise here as well
                 self._vector.close()
 
     def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> Any:
@@ -169,18 +169,18 @@ class Pool:
         return self._vector.step(actions)[:4]
 
     def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
-        """Reports what broke and opens all copies anew; the episodes that broke get other seeds."""
-        broken = self._broken(error)
-        what = _what(error, self._timeout)
+        """Reports the failure and reopens all copies; the episodes that failed get other seeds."""
+        broken = self._failed_copies(error)
+        what = _description(error, self._timeout)
         if not broken and not isinstance(error, multiprocessing.TimeoutError):
             raise ValueError(f"{self._name} {what}") from error
-        episodes = np.unique(slots[broken]) if broken else np.array([-1])  # who was late has answered meanwhile
+        episodes = np.unique(slots[broken]) if broken else np.array([-1])  # the late copy has answered since
         attempts[episodes] += 1
         real = episodes[episodes >= 0]
         where = f" in an episode with seed {', '.join(map(str, seeds[real]))}" if len(real) else ""
         if attempts[:-1].max() >= _MOST_ATTEMPTS or attempts[-1] >= _MOST_IDLE_ATTEMPTS:
-            raise ValueError(f"{self._name} {what}{where}, and in {_MOST_ATTEMPTS - 1} before with other seeds") from error
-        again = "it is played again with another seed in a new copy" if len(real) else "all copies are made anew"
+            raise ValueError(f"{self._name} {what}{where}, and {_MOST_ATTEMPTS - 1} times before with other seeds") from error
+        again = "it is played again with another seed in a new copy" if len(real) else "all copies are reopened"
         message = f"{self._name} {what}{where}: {again}"
         self._failures.append(message)
         warnings.warn(message, SimulatorWarning, stacklevel=3)
@@ -188,15 +188,15 @@ class Pool:
         self._kill()
         self._vector = self._open()
 
-    def _tell_broken(self, slots: np.ndarray, seeds: np.ndarray, times: np.ndarray) -> None:
-        """Tells of the first state that is not finite, once; who counts them tells how many there are."""
-        told = f"{self._name} gave a state that is not finite"
-        if (slots >= 0).any() and not any(failure.startswith(told) for failure in self._failures):
+    def _warn_not_finite(self, slots: np.ndarray, seeds: np.ndarray, times: np.ndarray) -> None:
+        """Warns of the first state that is not finite; later ones are only counted."""
+        message = f"{self._name} gave a state that is not finite"
+        if (slots >= 0).any() and not any(failure.startswith(message) for failure in self._failures):
             step, seed = times[slots >= 0][0], seeds[slots[slots >= 0][0]]
-            self._failures.append(f"{told} after step {step} of an episode with seed {seed}: such episodes end there")
+            self._failures.append(f"{message} after step {step} of an episode with seed {seed}: such episodes end there")
             warnings.warn(self._failures[-1], SimulatorWarning, stacklevel=3)
 
-    def _broken(self, error: Exception) -> list[int]:
+    def _failed_copies(self, error: Exception) -> list[int]:
         if not isinstance(self._vector, AsyncVectorEnv):
             return [error.number] if isinstance(error, CopyError) else []
         pipes, processes = self._vector.parent_pipes, self._vector.processes
@@ -213,26 +213,26 @@ class Pool:
 
 
 @contextlib.contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
-    """Ends the processes that are started meanwhile if that fails or takes too long, as whoever waits for them will notice."""
+def _killed_after(seconds: float) -> Iterator[None]:
+    """Kills the processes started inside the block if it fails or takes longer; the code waiting for them then raises."""
     before = set(multiprocessing.active_children())
 
-    def end() -> None:
+    def kill() -> None:
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
 
-    timer = threading.Timer(seconds, end)
+    timer = threading.Timer(seconds, kill)
     timer.start()
     try:
         yield
     except BaseException:
-        end()
+        kill()
         raise
     finally:
         timer.cancel()
 
 
-def _what(error: Exception, timeout: float) -> str:
+def _description(error: Exception, timeout: float) -> str:
     if isinstance(error, multiprocessing.TimeoutError):
         return f"gave no answer for {timeout:g} seconds"
     if isinstance(error, EOFError | OSError):
@@ -247,7 +247,7 @@ def _one_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without Gymnasium's own, coloured and long, reports of what is reported in one line."""
+    """Hides Gymnasium's long, coloured warnings: the pool reports each failure in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as a world that is stepped from outside JAX."""
+"""Any Gymnasium environment as a world that is stepped on the host."""
 
 import copy
 import dataclasses
@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import FromId, Make, Observe, Observed
-from farflung.worlds.hosted.indexing import Known, Met, StateIndex, actions_of, num_reals, state_index
+from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
+from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_stepped
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -30,15 +30,15 @@ _FIRST_CAPACITY, _GROWTH = 1024, 4
 class HostedTable(HostedWorld):
     """A world with finitely many states and actions, stepped on the host; make one with `hosted`, which checks its input.
 
-    An episode lasts `horizon` actions at most and may end earlier; the states of a shorter one count as they are.
+    An episode has at most `horizon` actions and may end earlier; only the states that it visited count.
     """
 
     index: StateIndex
-    """How observations become states; where the space says not how many there are, it learns them as they are met."""
+    """Maps observations to states; if the space doesn't list all states, each new observation adds one."""
     env_actions: list[Any]
-    """What the environment takes for each number of an action."""
+    """The environment's own action for each action index."""
     grid: tuple[int, int] | None = None
-    """Rows and columns, where states are numbered row by row of a map."""
+    """Rows and columns of the map whose cells are the states, numbered row by row."""
 
     @property
     def num_states(self) -> int:
@@ -51,7 +51,7 @@ class HostedTable(HostedWorld):
         return Discrete(len(self.env_actions))
 
     def seen(self, observation: Any) -> int:
-        return int(self.index(_one(observation))[0])
+        return int(self.index(_batch_of_one(observation))[0])
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.env_actions[int(action)]
@@ -61,7 +61,7 @@ class HostedTable(HostedWorld):
         return self.index.is_complete
 
     def view(self) -> View:
-        """With room for all states, or for those that were met and more: how much depends on their number alone."""
+        """A view with room for all states, or, if more may be discovered, for a capacity that depends on their number alone."""
         capacity = _FIRST_CAPACITY
         while capacity < self.num_states:
             capacity *= _GROWTH
@@ -69,7 +69,7 @@ class HostedTable(HostedWorld):
 
     @property
     def positions(self) -> Int[np.ndarray, "state 2"] | None:  # type: ignore[override]
-        """Row and column of each state where the states lie on a map: where two numbers, x and y, tell them apart."""
+        """Row and column of each state if the states lie on a map: if each is identified by two numbers, x and y."""
         if self.grid is not None:
             return np.stack(np.unravel_index(np.arange(self.num_states), self.grid), axis=-1)
         features = self.index.features
@@ -78,31 +78,31 @@ class HostedTable(HostedWorld):
         return features[:, ::-1] - features.min(axis=0)[::-1]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What is to be kept of it: enough to look at results, and to make it again if it has an id."""
-        kept = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
-        return {"hosted": np.array(json.dumps(kept | {"settings": self.settings})), "features": self.index.features}
+        """Enough to look at results, and to make the environment again if it has an id."""
+        fields = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
+        return {"hosted": np.array(json.dumps(fields | {"settings": self.settings})), "features": self.index.features}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedTable":
         """The world that `to_arrays` describes, without its environment."""
-        kept, features = parse_object(str(arrays["hosted"])), arrays["features"]
-        about = read_stepped(kept)
+        fields, features = parse_object(str(arrays["hosted"])), arrays["features"]
+        about = read_hosted(fields)
         if features.ndim != 2 or not np.issubdtype(features.dtype, np.integer):
             raise ValueError(f"the features of states are whole numbers [state, feature], not {features.dtype}{features.shape}")
-        grid = None if kept["grid"] is None else tuple(whole_number("grid", size) for size in kept["grid"])
+        grid = None if fields["grid"] is None else tuple(whole_number("grid", size) for size in fields["grid"])
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
-        actions = list(range(whole_number("num_actions", kept["num_actions"], _MOST_CELLS)))
-        return HostedTable(**about, index=Known(features), env_actions=actions, grid=grid)
+        actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
+        return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
     def with_environment(self, **stepping: Any) -> "HostedTable":
         if self.make is not None:
             return dataclasses.replace(self, **stepping)
         self.check_settings()
         settings = {name: value for name, value in self.settings.items() if name != "options"}
-        with one_line_errors(f"{self.name} cannot be made from what was saved"):
+        with one_line_errors(f"{self.name} cannot be made from its saved settings"):
             again = hosted(**settings, **self.settings["options"], **stepping)
-            assert isinstance(again, HostedTable), "its states are vectors by now"
+            assert isinstance(again, HostedTable), "its states are vectors now"
         again.add_states_of(self)
         return again
 
@@ -119,7 +119,7 @@ class HostedTable(HostedWorld):
         policies: Int[np.ndarray, " episode"],
         noise: Float[np.ndarray, "episode time"],
     ) -> TablePlayer:
-        """Who plays in it by tables, as `TablePlayer` takes them."""
+        """A player that samples actions from tables; see `TablePlayer`."""
         return TablePlayer(self.index, np.asarray(self.env_actions), thresholds, policies, noise)
 
 
@@ -138,10 +138,10 @@ def hosted(
     timeout: float | int = 60.0,
     **options: Any,
 ) -> HostedTable | HostedVectors:
-    """A Gymnasium environment as a world, without a transition table: its copies are stepped on the host.
+    """A Gymnasium environment as a world: its copies are stepped on the host, so it needs no transition table.
 
-    Where observations are real numbers, its states are vectors and policies networks; divided into `bins`, with finitely many
-    actions and neither `project` nor `neighbours`, they are finitely many states, and policies tables.
+    If observations are real numbers, states are vectors and policies are networks. With `bins`, finitely many actions and
+    neither `project` nor `neighbours`, observations are divided into finitely many states instead, and policies are tables.
 
     >>> hosted("FrozenLake-v1", horizon=20).num_states
     16
@@ -149,22 +149,22 @@ def hosted(
     ('observation 0', 'observation 1', 'observation 2')
 
     Args:
-        environment: an id that Gymnasium knows (`module:id` imports the module first), or a function that makes one.
-        horizon: actions in an episode, at most; by default the environment's own limit.
-        observe: what the state is instead of the observation: an attribute of the environment (MiniGrid's `agent_pos`),
-            several of them, or a function of the environment and its observation that returns numbers.
-        project: which numbers of an observation, from 0 on, the entropy of vectors is about; by default all of them if there
-            are no more than three, else the first two.
-        neighbours: that entropy comes from the distance to that neighbour of each state; with 0, from counts over a grid.
-        bins: into how many parts each real number of an observation is divided, one for all or one for each; of vectors, each
-            number that is projected on, for a grid on which coverage is counted, by default 20.
-        low: where the bins begin, by default where the observation space does; of vectors without bounds, so that they are
-            three times as wide as what random actions reach.
-        high: where the bins end.
-        copies: of the environment that are stepped together in this process.
-        workers: processes with a copy each, for slow simulators; 0 steps all copies in this one.
-        timeout: seconds after which a worker that gives no answer is restarted.
-        options: passed on to `gymnasium.make`.
+        environment: a Gymnasium id (`module:id` imports the module first), or a function that makes an environment.
+        horizon: maximum number of actions in an episode (default: the environment's own limit).
+        observe: the state, instead of the observation: an attribute of the environment (MiniGrid's `agent_pos`), several
+            attributes, or a function of the environment and its observation that returns numbers.
+        project: for vectors, indices of the features whose entropy is maximised (default: all numbers of an observation if
+            there are at most three, else the first two).
+        neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
+        bins: grid cells per feature, one number for all or one for each (default for vectors: 20, fewer if there are many
+            features).
+        low: lower end of the grid in each feature (default: the space's lower bound; for vectors without bounds, the grid is
+            three times as wide as what random actions reach).
+        high: upper end of the grid in each feature.
+        copies: number of copies stepped together in this process.
+        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process.
+        timeout: seconds after which a worker that doesn't respond is restarted.
+        options: passed to `gymnasium.make`.
     """
     check_positive("timeout", timeout)
     observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
@@ -173,7 +173,7 @@ def hosted(
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
     if options and not isinstance(environment, str):
-        raise ValueError(f"{', '.join(options)}: options are for environments that are given by their id")
+        raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     given = environment if isinstance(environment, str) else ""
     try:
         first = make()
@@ -188,14 +188,14 @@ def hosted(
     stepping: dict[str, Any] = {"observe": observe, "copies": copies, "workers": workers, "timeout": timeout}
     about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, **stepping}
     try:
-        seen = first if observe is None else Observed(first, observe)
+        seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
         if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
             chosen = None if project is None else np.atleast_1d(project).tolist()
             return vector_world(seen, settings=settings, project=chosen, neighbours=neighbours, **bounds, **about)
         if is_projected:
-            raise ValueError("project and neighbours are for observations of real numbers, and these have none")
+            raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
         index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
         actions = actions_of(seen.action_space)
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
@@ -206,11 +206,10 @@ def hosted(
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
 
 
-def _one(observation: Any) -> Any:
-    """One observation as a batch."""
+def _batch_of_one(observation: Any) -> Any:
     if isinstance(observation, dict):
-        return {key: _one(part) for key, part in observation.items()}
-    return tuple(map(_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
+        return {key: _batch_of_one(part) for key, part in observation.items()}
+    return tuple(map(_batch_of_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
 
 
 def _cannot_make(name: str, error: Exception) -> str:
@@ -222,9 +221,9 @@ def _cannot_make(name: str, error: Exception) -> str:
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:
     own = environment.spec.max_episode_steps if environment.spec is not None else None
-    own = own or getattr(environment.unwrapped, "max_steps", None)  # where MiniGrid keeps it
+    own = own or getattr(environment.unwrapped, "max_steps", None)  # MiniGrid's limit
     if asked is None and own is None:
-        raise ValueError(f"{name} has no limit on an episode: give the horizon, the most actions in one")
+        raise ValueError(f"{name} has no limit on the length of an episode: give the horizon, its maximum number of actions")
     return int(asked or own or 0)
 
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments whose observations are vectors of real numbers, as worlds that are stepped from outside JAX."""
+"""Gymnasium environments whose observations are vectors of real numbers, as worlds that are stepped on the host."""
 
 import contextlib
 import dataclasses
@@ -14,9 +14,9 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.worlds.hosted.copies import FromId, Observed
+from farflung.worlds.hosted.copies import FromId, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, View, read_stepped
+from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
 
 _RANDOM_STEPS = 300
@@ -26,7 +26,7 @@ _RANDOM_STEPS = 300
 class HostedVectors(HostedWorld):
     """A world whose states are vectors, stepped on the host; make one with `hosted`, which checks its input.
 
-    An episode lasts `horizon` actions at most and may end earlier: from then on, what is recorded is not a number.
+    An episode has at most `horizon` actions; after an earlier end, recorded states are NaN.
     """
 
     projection: Projection
@@ -35,7 +35,7 @@ class HostedVectors(HostedWorld):
     observation_scale: tuple[float, ...]
     observation_space: Any = None
     action_space: Any = None
-    """None for a world read from disk, as the other."""
+    """Both spaces are None for a world read from disk."""
 
     def view(self) -> View:
         projection, center, scale = self.projection, self.observation_center, self.observation_scale
@@ -46,8 +46,8 @@ class HostedVectors(HostedWorld):
         return self.projection.num_cells
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What is to be kept of it: enough to look at results and teams, and to make it again if it has an id."""
-        kept = {
+        """Enough to look at results and teams, and to make the environment again if it has an id."""
+        fields = {
             "name": self.name,
             "horizon": self.horizon,
             "settings": self.settings,
@@ -56,20 +56,20 @@ class HostedVectors(HostedWorld):
             "observation_center": self.observation_center,
             "observation_scale": self.observation_scale,
         }
-        return {"vectors": np.array(json.dumps(kept))}
+        return {"vectors": np.array(json.dumps(fields))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedVectors":
         """The world that `to_arrays` describes, without its environment."""
-        kept = parse_object(str(arrays["vectors"]))
-        center = read_numbers("observation_center", kept["observation_center"])
-        scale = read_numbers("observation_scale", kept["observation_scale"], len(center))
+        fields = parse_object(str(arrays["vectors"]))
+        center = read_numbers("observation_center", fields["observation_center"])
+        scale = read_numbers("observation_scale", fields["observation_scale"], len(center))
         if min(scale) <= 0:
-            raise ValueError("observation_scale is positive numbers")
+            raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
         return HostedVectors(
-            **read_stepped(kept),
-            actions=read_actions(kept["actions"]),
-            projection=read_projection(kept["projection"], len(center)),
+            **read_hosted(fields),
+            actions=read_actions(fields["actions"]),
+            projection=read_projection(fields["projection"], len(center)),
             observation_center=center,
             observation_scale=scale,
         )
@@ -85,9 +85,9 @@ class HostedVectors(HostedWorld):
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
         with contextlib.closing(first):
-            seen = first if observe is None else Observed(first, observe)
-            found: dict[str, Any] = {"observation_space": seen.observation_space, "action_space": seen.action_space}
-        return dataclasses.replace(self, make=make, observe=observe, **found, **stepping)
+            env = first if observe is None else ObserveWrapper(first, observe)
+            made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
 
     def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
         if self.observation_space is None or self.observe is not None:
@@ -98,8 +98,8 @@ class HostedVectors(HostedWorld):
         return self.with_environment().for_simulator(action[None])[0]
 
     def vectors(self, observations: Any) -> Float[np.ndarray, "copy observation"]:
-        """The observations of all copies, as vectors of their own."""
-        with np.errstate(over="ignore"):  # what single precision cannot hold is infinite, and told as such
+        """The observations of all copies as new vectors."""
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite, which is reported later
             return _numbers(self.observation_space, observations)
 
     @functools.cached_property
@@ -107,7 +107,7 @@ class HostedVectors(HostedWorld):
         return np.asarray(actions_of(self.action_space))
 
     def for_simulator(self, actions: np.ndarray) -> np.ndarray:
-        """What the simulator takes for actions within their bounds, or for numbers of choices."""
+        """The environment's own actions for vectors within their bounds, or for action indices."""
         if isinstance(self.actions, Discrete):
             return self._choices[actions]
         return actions.reshape(-1, *self.action_space.shape).astype(self.action_space.dtype)
@@ -124,9 +124,9 @@ def vector_world(
     high: Sequence[float | int] | None,
     **about: Any,
 ) -> HostedVectors:
-    """The world of vectors that an environment shows.
+    """The world of an environment whose observations are vectors.
 
-    What has no bounds is measured with random actions, which are always the same: where numbers lie, and how far apart.
+    The ranges of unbounded observations are measured with random actions, always the same.
     """
     space = environment.observation_space
     first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
@@ -150,15 +150,15 @@ def _actions(space: spaces.Space[Any]) -> Discrete | Box:
     if not isinstance(space, spaces.Box):
         return Discrete(len(actions_of(space)))
     if not np.issubdtype(space.dtype, np.floating):
-        raise ValueError(f"its actions are {space}: vectors of real numbers, or finitely many, can be learnt")
+        raise ValueError(f"actions must be vectors of real numbers, or finitely many, not {space}")
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     if not (low < high).all():
-        raise ValueError(f"its actions are {space}: each number needs a range, low below high")
+        raise ValueError(f"each number of an action needs low below high, but the actions are {space}")
     return Box(tuple(map(float, low)), tuple(map(float, high)))
 
 
 def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observation"]:
-    """All numbers of an observation, or of those of all copies, in one vector each, which is nobody else's."""
+    """All numbers of an observation, or of each copy's, as one new vector."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         numbers = np.array(observations, np.float32)
         return numbers.reshape(*numbers.shape[: numbers.ndim - len(space.shape)], -1)
@@ -167,7 +167,7 @@ def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observat
 
 
 def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of all numbers that an observation has."""
+    """Lower and upper bounds of all numbers of an observation."""
     if isinstance(space, spaces.Box):
         yield space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     elif isinstance(space, spaces.Discrete):
@@ -182,17 +182,17 @@ def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]
         for part in parts_of(space):
             yield from _bounds(part)
     else:
-        raise ValueError(f"observations of the space {type(space).__name__} are no vectors: choose what to observe instead")
+        raise ValueError(f"observations of the space {type(space).__name__} are not vectors: choose what to observe instead")
 
 
 def _names(environment: gymnasium.Env[Any, Any]) -> list[str]:
-    """What the numbers of an observation are called: MuJoCo's environments, and those with dictionaries, say more than that."""
+    """A name for each number of an observation, more telling for MuJoCo's environments and for dictionaries."""
     space = environment.observation_space
     sizes = {"observation": sum(len(low) for low, _ in _bounds(space))}
     skipped = 0
     if isinstance(space, spaces.Dict):
         sizes = {key: sum(len(low) for low, _ in _bounds(part)) for key, part in space.spaces.items()}
-    elif not isinstance(environment, Observed):
+    elif not isinstance(environment, ObserveWrapper):
         structure = dict(getattr(environment.unwrapped, "observation_structure", {}))
         skipped = structure.pop("skipped_qpos", 0)
         if sum(structure.values()) == sizes["observation"]:
@@ -202,7 +202,7 @@ def _names(environment: gymnasium.Env[Any, Any]) -> list[str]:
 
 
 def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndarray, "state observation"]:
-    """What is seen while acting at random."""
+    """Observations with random actions."""
     space, seen, steps_left = environment.observation_space, [], 0
     environment.action_space.seed(0)
     try:
@@ -214,9 +214,11 @@ def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndar
                 observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
                 steps_left = 0 if terminated or truncated else steps_left - 1
             seen.append(_numbers(space, observation).astype(float))
-    except Exception as error:  # a simulator may raise anything
-        raise ValueError(f"it failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})") from error
+    except Exception as error:  # an environment may raise anything
+        raise ValueError(
+            f"the environment failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from error
     finite = [numbers for numbers in seen if np.isfinite(numbers).all()]
     if not finite:
-        raise ValueError("with random actions it gives no state that is finite")
+        raise ValueError("no observation with random actions is finite")
     return np.stack(finite)

@@ -1,4 +1,4 @@
-"""What worlds stepped on the host have in common."""
+"""The base of all worlds stepped on the host."""
 
 import abc
 from collections.abc import Hashable
@@ -21,12 +21,12 @@ _SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "hig
 
 
 class View(eqx.Module):
-    """What compiled code knows of a host-stepped world."""
+    """The part of a host-stepped world that compiled code reads."""
 
     horizon: int = eqx.field(static=True)
     actions: Discrete | Box
     num_states: int = eqx.field(static=True)
-    """Where states are numbered as they are met: as many as there is room for."""
+    """If states are still being discovered, the number that there is room for."""
     projection: Projection | None = None
     observation_center: tuple[float, ...] = eqx.field(static=True, default=())
     observation_scale: tuple[float, ...] = eqx.field(static=True, default=())
@@ -35,7 +35,7 @@ class View(eqx.Module):
 
     @property
     def num_table_rows(self) -> int:
-        """One more than there are states: the last row stands for the time after an episode's end."""
+        """One more than there are states: the last row is for the time after an episode's end."""
         return self.num_states + 1
 
     @property
@@ -55,16 +55,16 @@ class HostedWorld(World):
 
     name: str
     make: Make | None
-    """What makes a copy; None for a world read from disk that nobody there can make."""
+    """Makes a copy of the environment; None for a world read from disk."""
     horizon: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """What it takes to make the same world again, for who saves it."""
+    """Saved with a run, to make the same world again; empty if that is impossible."""
     observe: Observe | None = None
     copies: int = COPIES
     workers: int = 0
     timeout: float = 60.0
     failures: list[str] = field(default_factory=list)
-    """What its copies have reported so far."""
+    """Failures that the copies have reported so far."""
 
     @property
     def may_end_early(self) -> bool:
@@ -76,7 +76,7 @@ class HostedWorld(World):
 
     @abc.abstractmethod
     def view(self) -> View:
-        """What compiled code knows of the world at this moment."""
+        """The part of the world that compiled code reads, as it is now."""
 
     @property
     def identity(self) -> Hashable:
@@ -87,9 +87,9 @@ class HostedWorld(World):
         return {name: getattr(self, name) for name in STEPPING}
 
     def check_settings(self) -> None:
-        """Raises ValueError if it was read from disk and nobody there can make it, or only by running what lies around."""
+        """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
         if not self.settings:
-            raise ValueError(f"{self.name} cannot be made from what was saved: give the environment itself, as hosted(...)")
+            raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
 
@@ -98,8 +98,8 @@ class HostedWorld(World):
         return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
 
     def open(self, num_agents: int, num_episodes: int) -> Pool:
-        """The copies for so many agents, which play so many episodes at a time."""
-        assert self.make is not None, "a world from disk is made first"
+        """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
+        assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         return Pool(
             self.name,
             self.make,
@@ -111,18 +111,18 @@ class HostedWorld(World):
         )
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
-        """Equally many for each agent, and no more than there are episodes."""
+        """Number of copies: equally many for each agent, and at most one per episode."""
         return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
 
 
-def read_stepped(kept: dict[str, Any]) -> dict[str, Any]:
-    """What a file says of a world that is stepped on the host, whatever its states are."""
-    name, settings = kept.pop("name"), kept.pop("settings")
+def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that all host-stepped worlds share, checked, from those of a file."""
+    name, settings = fields.pop("name"), fields.pop("settings")
     check_text("the name of a world", name)
     if not isinstance(settings, dict) or not settings.keys() <= _SETTINGS:
-        raise ValueError(f"what it takes to make {name} is not as farflung writes it")
+        raise ValueError(f"the settings of {name} must be among {', '.join(sorted(_SETTINGS))}")
     if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
-        raise ValueError(f"what it takes to make {name} lacks the environment or its options")
+        raise ValueError(f"the settings of {name} lack the environment or its options")
     # JSON has no tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    return {"name": name, "settings": settings, "horizon": whole_number("horizon", kept.pop("horizon")), "make": None}
+    return {"name": name, "settings": settings, "horizon": whole_number("horizon", fields.pop("horizon")), "make": None}
