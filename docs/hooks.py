@@ -1,4 +1,4 @@
-"""What the site needs beside MkDocs' plugins: formulas as MathML, doctests as code, and the command line's reference."""
+"""Additions to MkDocs' plugins: formulas as MathML, doctests as code, and the reference of the command line."""
 
 import argparse
 import html
@@ -12,7 +12,6 @@ from latex2mathml.converter import convert
 from tyro.extras import get_parser
 
 from farflung.cli import COMMANDS, STYLE
-from farflung.cli.explore import resume
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 _DOCTEST = re.compile(r"^>>> .*?(?=\n\n|\Z)", flags=re.M | re.S)
@@ -24,12 +23,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Browsers draw MathML by themselves, so that formulas need neither a script nor a network."""
+    """Formulas as MathML, which browsers render without a script and without a network."""
     return _FORMULA.sub(lambda found: _mathml(found[2], "block" if found[1] == "div" else "inline"), content)
 
 
 class Doctests(griffe.Extension):
-    """Examples in docstrings are code; Markdown would take their >>> for quotations."""
+    """Marks examples in docstrings as code; Markdown would render >>> as quotations."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
@@ -41,14 +40,13 @@ def _mathml(formula: str, display: str) -> str:
 
 
 def _reference() -> Iterator[str]:
-    """Each command with its options, as its own help has them."""
-    first, *others = COMMANDS.items()
-    for name, command in [first, ("explore --resume", resume), *others]:
+    """Each command with its options, from its own help."""
+    for name, command in COMMANDS.items():
         config = get_type_hints(command)["config"]
         actions = [action for action in get_parser(command, config=STYLE)._actions if action.dest != "help"]
         arguments = [str(action.metavar) for action in actions if not action.option_strings]
-        yield f"{'###' if '--' in name else '##'} {name}"
-        yield f"`{' '.join(['farflung', name.split()[0], '[OPTIONS]', *arguments])}`"
+        yield f"## {name}"
+        yield f"`{' '.join(['farflung', name, '[OPTIONS]', *arguments])}`"
         yield str(inspect.getdoc(config))
         yield "\n".join(["| option | meaning | default |", "| --- | --- | --- |", *map(_row, actions)])
 
@@ -58,7 +56,7 @@ def _row(action: argparse.Action) -> str:
     default = default.removesuffix(")")
     values = str(action.metavar or "")
     if choices := re.match(r"{(.+)}", values):
-        meaning += " Discrete: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
+        meaning += " One of: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
         values = ""
     name = " ".join([*action.option_strings, re.sub(r"\W*(\w+) \[.*", r"\1 ...", values)]).strip()
     shown = "" if default in ("False", "None") else f"`{default}`" if re.fullmatch(r"\S+|[\d. ]+", default) else default

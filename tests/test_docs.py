@@ -21,6 +21,7 @@ TESTED_ELSEWHERE = {page: found[1] for page, text in PAGES.items() if (found := 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```" in text and page not in TESTED_ELSEWHERE])
 def test_a_page_runs_from_top_to_bottom_and_shows_what_comes_out(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))  # pages import the programs that they include
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
