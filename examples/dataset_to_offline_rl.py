@@ -1,4 +1,4 @@
-"""From a team to offline RL: explore without a goal, collect episodes, learn to reach every goal from them."""
+"""From a team to offline RL: explore without a goal, collect episodes, and learn to reach every goal from these episodes."""
 
 import farflung
 

@@ -1,4 +1,4 @@
-"""Where states are vectors: how far does offline RL get with the few episodes of a team, of one policy, of random actions?"""
+"""Offline RL where states are vectors: goals reached with a few episodes of a team, one policy, or random actions."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from farflung.figures.reached import draw_goals
 def main(
     world: str = "point-gap", episodes: int = 6, updates: int = 500, batches: int = 2000, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> None:
-    """Trains both, collects as many episodes of each, learns to reach goals from them, and draws which ones are reached."""
+    """Trains a team and one policy, collects episodes, learns to reach goals from them, and draws the success rates."""
 
     def trained(name: str, *, single: bool) -> farflung.Run:
         path = Path("runs", f"{world}-6-{name}")

@@ -1,4 +1,4 @@
-"""A Gymnasium environment of your own: a robot in two rooms, with a key in one of them and a locked door between."""
+"""A Gymnasium environment of your own: a robot in two rooms with a locked door between them, and a key in the first room."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ import farflung
 
 
 class KeyRooms(gymnasium.Env):
-    """A robot walks in two rooms of 5 x 5; the door between them opens for who has found the key."""
+    """A robot walks in two rooms of 5 x 5; it can pass the door between them once it has found the key."""
 
     observation_space = spaces.MultiDiscrete([11, 5, 2])  # x, y, whether it has the key
     action_space = spaces.Discrete(4)

@@ -1,4 +1,4 @@
-"""A map of your own: four agents in an office, with a chance of one in twenty to stumble, and where each of them goes."""
+"""A map of your own: four agents in an office, where each move slips with probability 1/20."""
 
 import farflung
 from farflung.figures import explored

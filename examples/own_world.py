@@ -17,5 +17,5 @@ world = farflung.tabular_mdp(
 run = farflung.explore(world, agents=2, updates=500, seeds=(0, 1, 2, 3))
 print(f"{world.num_states} rooms, {world.horizon} steps")
 print("entropy / log(rooms) per seed:", np.round(run.summary["final"]["normalized_entropy"], 3))
-for agent, visits in enumerate(farflung.occupancy(world, run.team(seed=0).policies)):
+for agent, visits in enumerate(farflung.occupancy(world, run.team(seed=0))):
     print(f"agent {agent + 1}:", "".join(" .:*#"[min(4, int(share * 60))] for share in visits))

@@ -1,4 +1,4 @@
-"""A figure of the paper: state entropy while a team of six and a single agent learn, trained as the paper trains them."""
+"""A figure of the paper: state entropy of a team of six and of a single agent during training, as in the paper."""
 
 import matplotlib.pyplot as plt
 import numpy as np

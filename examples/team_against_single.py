@@ -1,4 +1,4 @@
-"""Do specialised agents cover more than one policy that plays as often? The paper's main comparison, on one world."""
+"""The paper's main comparison in one world: does a team cover more states than one policy with as many episodes?"""
 
 import numpy as np
 
