@@ -55,8 +55,9 @@ def _row(action: argparse.Action) -> str:
     meaning, _, default = str(action.help).replace("%%", "%").strip().removesuffix(" (required)").partition(" (default: ")
     default = default.removesuffix(")")
     values = str(action.metavar or "")
-    if choices := re.match(r"{(.+)}", values):
-        meaning += " One of: " + ", ".join(f"`{choice}`" for choice in choices[1].split(",")) + "."
+    if choices := re.match(r"{(.+)}(?:\|(.+))?", values):
+        named = [*choices[1].split(","), *([choices[2]] if choices[2] else [])]
+        meaning += " One of: " + ", ".join(f"`{choice}`" for choice in named) + "."
         values = ""
     name = " ".join([*action.option_strings, re.sub(r"\W*(\w+) \[.*", r"\1 ...", values)]).strip()
     shown = "" if default in ("False", "None") else f"`{default}`" if re.fullmatch(r"\S+|[\d. ]+", default) else default
