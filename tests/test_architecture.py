@@ -47,12 +47,30 @@ def test_each_room_knows_only_those_before_it():
             assert ROOMS.index(other) <= ROOMS.index(room), f"{name} imports {other}"
 
 
+def kinds_of_worlds():
+    for name, tree in modules():
+        if name.startswith("worlds."):
+            module = importlib.import_module(f"farflung.{name}")
+            classes = (getattr(module, node.name) for node in tree.body if isinstance(node, ast.ClassDef))
+            yield from (each.__name__ for each in classes if issubclass(each, farflung.World) and each is not farflung.World)
+
+
+def test_kinds_of_worlds_are_told_apart_in_their_room_only():
+    kinds = set(kinds_of_worlds())
+    assert {"TabularMDP", "VectorWorld", "HostedWorld", "JaxWorld", "PointMaze"} <= kinds
+    for name, tree in modules():
+        for node in ast.walk(tree) if not name.startswith("worlds.") else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass", "type"):
+                named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+                assert not named & kinds, f"{name}, line {node.lineno}: ask the world instead"
+
+
 def test_every_module_is_in_a_room():
     assert {name.partition(".")[0] for name, _ in modules()} == set(ROOMS)
 
 
 def test_what_must_be_the_same_after_a_break_is_compiled_so():
-    rounds_nothing, is_compiled_with_its_callers = {"draw", "_are_finite", "_num_duplicates"}, {"_play"}
+    rounds_nothing, is_compiled_with_its_callers = {"_draw", "_are_finite", "_num_duplicates"}, {"_play"}
     for name, tree in modules():
         if name in {"data.collecting", "data.playing", "studies.explore"} or name.startswith("training."):
             for node in tree.body:

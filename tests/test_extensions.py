@@ -145,7 +145,7 @@ def test_a_world_of_ones_own_works_from_the_command_line(tmp_path, monkeypatch, 
     assert main(["explore", "my_module:Boat", "--neighbours", "0", "--bins", "5", *settings, "--out", "cells"]) == 0
     assert farflung.load_run("cells").world.num_states == 25
     assert main(["explore", "my_module:Ship"]) == 2
-    assert "has no world and registers no environment 'Ship'" in capsys.readouterr().err
+    assert "has no world 'Ship' and registers no environment of that name" in capsys.readouterr().err
     del sys.modules["my_module"]
 
 

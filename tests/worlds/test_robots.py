@@ -121,7 +121,7 @@ def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
 
 def test_the_state_of_an_ant_is_small(the_ant):
     state = the_ant.reset_from(jnp.full(29, 0.5))
-    after = jax.eval_shape(the_ant.step, jnp.zeros(0), state, jnp.zeros(8))
+    after = jax.eval_shape(the_ant.step_from, jnp.zeros(0), state, jnp.zeros(8))
     assert jax.tree.map(jnp.shape, after) == ((15,), (14,), (14,))
 
 
