@@ -19,9 +19,9 @@ from farflung.config import PAPER_WORLDS, Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES, check_version, parse_object
 from farflung.data.episodes import Contents, Source
+from farflung.runs.contents import world_from, world_to_bytes
 from farflung.runs.files import FORMAT_VERSION
 from farflung.runs.run import Run
-from farflung.runs.worlds import world_from_bytes, world_to_bytes
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable
@@ -246,7 +246,7 @@ def _space_from_json(name: str, space: Any) -> int | Box:
 
 
 def _read_world(text: str) -> World:
-    world = world_from_bytes(base64.b64decode(text, validate=True))
+    world = world_from(base64.b64decode(text, validate=True))
     if world.is_hosted:
         raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
     return world

@@ -19,11 +19,11 @@ import numpy as np
 from farflung.config import Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
-from farflung.runs.contents import CONFIG, METRICS, WORLD, check_files, check_visits, read_config, write_header
+from farflung.runs import contents
+from farflung.runs.contents import CONFIG, METRICS, WORLD, world_to_bytes
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import UNFINISHED
-from farflung.runs.worlds import world_from_arrays, world_from_bytes, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
 from farflung.worlds.world import World
 
@@ -160,7 +160,9 @@ def new_checkpoints(
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             content = world_to_bytes(world)
             write_atomically(folder / WORLD, content)
-            header = write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
+            header = contents.write_header(
+                config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)}
+            )
             write_atomically(folder / CONFIG, header)
             try:
                 yield checkpointer
@@ -191,10 +193,10 @@ def open_checkpoints(
     with locked(folder, out):
         with one_line_errors(unusable):
             header = read_object(member(folder, CONFIG))
-            config = read_config(header)
-            check_files(header, folder)
+            config = contents.read_config(header)
+            contents.check_files(header, folder)
             if world is None:
-                world = world_from_arrays(read_arrays(member(folder, WORLD)))
+                world = contents.world_from(member(folder, WORLD))
             elif not world.is_hosted and "sha256" in header and _sha256(world_to_bytes(world)) != header["sha256"][WORLD]:
                 raise ValueError("its training was started in another world")
             stepping = dict(header["stepping"])
@@ -254,10 +256,10 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     for leaf in leaves:
         if leaf.shape[:1] != (len(config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it has the wrong number of seeds, or values that are not finite")
-    world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
+    world = contents.world_from(arrays["world"].tobytes()) if "world" in arrays else None
     host_statistics = None
     if "visits" in arrays:
-        check_visits(arrays["visits"], config)
+        contents.check_visits(arrays["visits"], config)
         num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
         host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
     seconds, num_bytes, checksum = about["seconds"], about["metrics"]["bytes"], about["metrics"]["crc32"]

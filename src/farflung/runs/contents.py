@@ -1,23 +1,33 @@
-"""The header, the checksums and the contents of a run's files, validated: anyone may have written them."""
+"""The contents of a run's files: header, checksums, world and team, validated, since anyone may have written them."""
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
+from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
 from farflung.config.reading import check_version, file_size, member, read_arrays
+from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.runs.files import FORMAT_VERSION
 from farflung.training.progress import HostStatistics
+from farflung.worlds.kinds import read_world
 from farflung.worlds.world import World
 
 CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
 POLICIES, WORLD, PATHS = "policies.npz", "world.npz", "paths.npz"
 _DEFAULTS_OF_FORMAT_1 = {"preset": "paper"}
+_LEAF = "network"
 _TEXTS = ("farflung", "world", "device", "stopped_because")
 _TYPES: dict[str, Any] = (
     dict.fromkeys(("states", "actions", "horizon", "agents", "updates", "environment_steps"), int)
@@ -87,11 +97,28 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def read_versioned(path: Path) -> dict[str, np.ndarray]:
+def versioned_archive(arrays: Mapping[str, Any]) -> bytes:
+    """NumPy's compressed archive of the arrays that are given, with the format version."""
+    file, given = io.BytesIO(), {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+    np.savez_compressed(file, allow_pickle=False, format_version=np.array(FORMAT_VERSION), **given)
+    return file.getvalue()
+
+
+def read_versioned(file: Path | bytes) -> dict[str, np.ndarray]:
     """The arrays of an archive that holds its format version."""
-    arrays = read_arrays(path)
+    arrays = read_arrays(file)
     check_version(arrays.pop("format_version", None), FORMAT_VERSION)
     return arrays
+
+
+def world_to_bytes(world: World) -> bytes:
+    """A world as the content of its file."""
+    return versioned_archive(world.to_arrays())
+
+
+def world_from(file: Path | bytes) -> World:
+    """The world in a file, or in the content of a file."""
+    return read_world(read_versioned(file))
 
 
 def read_host_statistics(arrays: Mapping[str, np.ndarray], config: Explore, num_records: int) -> HostStatistics | None:
@@ -121,3 +148,45 @@ def check_paths(arrays: Mapping[str, np.ndarray], config: Explore, world: World)
         raise ValueError(f"paths must be [element, agent, trajectory, time, {width} features], not {features.shape}")
     if seed.shape != () or seed.dtype.kind not in "iu" or int(seed) not in config.seeds:
         raise ValueError(f"the seed in {PATHS} is not one of the run's")
+
+
+def team_to_arrays(team: Any) -> dict[str, Any]:
+    """The arrays of a team, by name."""
+    if isinstance(team, TabularSoftmax):
+        return {"logits": team.logits, "is_time_dependent": team.is_time_dependent}
+    return {_LEAF + jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(team)}
+
+
+def team_from_arrays(
+    arrays: Mapping[str, np.ndarray], config: Explore, world: World, algorithm: Algorithm | None = None
+) -> Any:
+    """The team whose arrays a file holds, each checked against the shape that the config, or the algorithm, asks for."""
+    if "logits" in arrays and world.projection is None:
+        return _tables(arrays, config, world)
+    if algorithm is not None:
+        expected = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()).team, jr.key(0))
+    elif ":" in config.algorithm:
+        raise ValueError(f"its team was trained by {config.algorithm}: give that, as load_run(path, algorithm=...)")
+    elif not config.is_neural or world.projection is None:
+        raise ValueError("networks are for observations that are vectors, and tables for numbered states")
+    else:
+        expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, config.num_policies, networks_of(config))
+        if not any(name.startswith(f"{_LEAF}.common") for name in arrays):  # runs from before shared trunks had a common head
+            expected = eqx.tree_at(lambda team: team.common, expected, None, is_leaf=lambda part: part is None)
+
+    def checked(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
+        array = arrays[_LEAF + jax.tree_util.keystr(path)]
+        if array.shape != (len(config.seeds), *leaf.shape) or array.dtype.kind not in "biuf":
+            raise ValueError(f"the networks have a part of the shape {array.shape}, not {(len(config.seeds), *leaf.shape)}")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(checked, expected)
+
+
+def _tables(arrays: Mapping[str, np.ndarray], config: Explore, world: World) -> TabularSoftmax:
+    logits, is_time_dependent = arrays["logits"], bool(arrays["is_time_dependent"])
+    times = (world.horizon,) if is_time_dependent else ()
+    expected = (len(config.seeds), config.num_policies, *times, world.num_states, world.num_actions)
+    if logits.shape != expected or logits.dtype.kind != "f":
+        raise ValueError(f"the policies are a table of the shape {logits.shape} of {logits.dtype}, not {expected} of numbers")
+    return TabularSoftmax(jnp.asarray(logits, jnp.float32), is_time_dependent)

@@ -15,15 +15,13 @@ from matplotlib.figure import Figure
 
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
-from farflung.config.reading import member, one_line_errors, read_arrays, read_object
+from farflung.config.reading import member, one_line_errors, read_object
 from farflung.policies.acting import TrainedTeam
 from farflung.runs import contents
 from farflung.runs.contents import CONFIG, METRICS, PATHS, POLICIES, SUMMARY, WORLD
 from farflung.runs.files import FORMAT_VERSION, save_figure, sync, to_json, umask, write_errors
 from farflung.runs.interrupts import uninterrupted
 from farflung.runs.metrics_table import read_table, write_table
-from farflung.runs.teams import team_from_arrays, team_to_arrays
-from farflung.runs.worlds import world_from_arrays, world_to_bytes
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics, last_percent
 from farflung.worlds.tabular import TabularMDP
@@ -179,9 +177,9 @@ def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorit
         contents.check_files(header, path)
         summary = contents.read_summary(read_object(member(path, SUMMARY)))
         updates, _, metrics = read_table(member(path, METRICS), config.seeds, config.updates)
-        world = world_from_arrays(read_arrays(member(path, WORLD))) if world is None else world
+        world = contents.world_from(member(path, WORLD)) if world is None else world
         arrays = contents.read_versioned(member(path, POLICIES))
-        policies = team_from_arrays(arrays, config, world, algorithm)
+        policies = contents.team_from_arrays(arrays, config, world, algorithm)
         host_statistics = contents.read_host_statistics(arrays, config, len(updates))
         paths = None
         if (path / PATHS).exists():
@@ -195,12 +193,13 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     summary = {**run.summary, "format_version": FORMAT_VERSION}
     (directory / SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     write_table(directory / METRICS, run.config.seeds, run.updates, run.steps, run.metrics)
-    (directory / WORLD).write_bytes(world_to_bytes(run.world))
+    (directory / WORLD).write_bytes(contents.world_to_bytes(run.world))
     # The features of host-stepped episodes are in the file of the paths.
     statistics = {} if run.host_statistics is None else run.host_statistics._replace(features=None)._asdict()
-    _write_arrays(directory / POLICIES, team_to_arrays(run.policies) | statistics)
+    team = contents.team_to_arrays(run.policies)
+    (directory / POLICIES).write_bytes(contents.versioned_archive(team | statistics))
     if run.paths is not None:
-        _write_arrays(directory / PATHS, run.paths._asdict())
+        (directory / PATHS).write_bytes(contents.versioned_archive(run.paths._asdict()))
     checksums = {path.name: contents.digest(path) for path in sorted(directory.iterdir())}
     (directory / CONFIG).write_text(
         contents.write_header(run.config, run.summary["farflung"], sha256=checksums), encoding="utf-8"
@@ -209,11 +208,6 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
         save_figure(figure, directory / name)
     for file in directory.iterdir():
         sync(file)
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
-    np.savez_compressed(path, allow_pickle=False, format_version=np.array(FORMAT_VERSION), **given)
 
 
 def _is_run(path: Path) -> bool:
