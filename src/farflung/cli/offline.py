@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
-from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
+from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
 from farflung.config import OfflineLearning
 
 if TYPE_CHECKING:
@@ -31,33 +31,25 @@ def offline(
     terminal.use_all_cores()
     from farflung.data.offline import learn_offline  # imports JAX
     from farflung.figures.reached import reached
-    from farflung.runs.files import open_results, to_json
+    from farflung.runs.files import open_results, write_results
 
     settings = dataclasses.asdict(config)
     name = Path(config.dataset).name.removesuffix(".npz").removesuffix(".parquet")
     out = out or Path(f"offline-{name}")
-    with open_results(out, "offline", settings, force=force) as results:
+    with open_results(out, "offline", settings, force=force):
         with progress_bar(printing.quiet) as show:
             found = learn_offline(**settings, on_progress=lambda done, total: show(name, done, total, "goals"))
         summary = _summary(found)
-        results.write("summary.json", to_json(summary, indent=2))
-        results.write_table(
-            "goals.csv", [(*_place_names(found), *_COLUMNS), *((*where, *rates) for where, *rates in _rows(found))]
-        )
-        results.draw("goals", reached(found, name))
+        names = ("observation", "row", "column") if found.radius is None else ("x", "y")
+        rows = [(*where, *rates) for where, *rates in _rows(found)]
+        table_of_goals = [(*names, "success", "interval", "random_actions"), *rows]
+        write_results(out, {"summary.json": summary, "goals.csv": table_of_goals, "goals": reached(found, name)})
     printing.report(summary, partial(_print, found, summary, out), beside_json=True)
     return 0
 
 
-_COLUMNS = ("success", "interval", "random_actions")
-
-
-def _place_names(found: "Reached") -> tuple[str, ...]:
-    return ("observation", "row", "column") if found.radius is None else ("x", "y")
-
-
 def _places(found: "Reached") -> list[tuple[Any, ...]]:
-    """The position of each goal, in the columns that `_place_names` names."""
+    """The position of each goal: observation, row and column, or x and y."""
     import numpy as np
 
     world = found.world.table
@@ -126,7 +118,7 @@ def _print(found: "Reached", summary: dict[str, Any], out: Path, console: "Conso
     console.print(
         f"seeds: {len(config.seeds)}; random actions: a dataset of as many episodes; without data: {found.untrained:.3f}"
     )
-    console.print(f"saved in {out}: see {out / 'goals.png'}", soft_wrap=True)
+    print_saved(console, out, "goals.png")
 
 
 def _interval(half_width: float | None) -> str:

@@ -1,15 +1,18 @@
 """`farflung reproduce` and `farflung ablate`: many trainings and one page."""
 
+import contextlib
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
-from farflung.cli.drawing import drawing_processes
 from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
 from farflung.config import Ablate, Reproduce
 from farflung.config.checks import printable
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from farflung.studies.suite import SuiteStatus
 
 _FOLDER = "Directory for the page, the figures, the numbers and the trained runs."
+_FEWEST_CORES, _NUM_PROCESSES = 8, 4
 _FORCE = "Replace results of another version or with other settings that are in the output directory."
 
 
@@ -38,7 +42,7 @@ def reproduce(
     from farflung.studies.reproduce.report import write_report
 
     out = out or Path("reproduction-preview" if config.quick else "reproduction")
-    with drawing_processes() as executor:
+    with _drawing_processes() as executor:
         work = partial(rerun, config, out, force=force)
         return _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
 
@@ -58,6 +62,28 @@ def ablate(
     out = out or Path("ablation-preview" if config.quick else "ablation")
     work = partial(compare, config, out, force=force)
     return _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+
+
+@contextlib.contextmanager
+def _drawing_processes() -> Iterator[Executor | None]:
+    """Processes that draw figures in parallel, started early so that they are ready in time; None with too few cores."""
+    if terminal.num_cores() < _FEWEST_CORES:
+        yield None
+        return
+    with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
+        for _ in range(_NUM_PROCESSES):
+            pool.submit(os.getpid)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def prepare_drawing() -> None:
+    """Prepares a process for drawing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles interrupts
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import farflung.studies.reproduce.report  # noqa: F401
 
 
 def _run(

@@ -118,6 +118,14 @@ def table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table":
     return empty
 
 
+def print_saved(console: "Console", out: Path | None, picture: str, contents: str = "") -> None:
+    """Prints where the results are, or, if they were not saved, how to save their contents."""
+    if out is None:
+        console.print(f"--out DIR saves {contents}")
+    else:
+        console.print(f"saved in {out}: see {out / picture}", soft_wrap=True)
+
+
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
     """Prints farflung's warnings as one line each, and redirects the output of loggers and simulators to stderr."""

@@ -1,7 +1,6 @@
 """The contents of a run's files: header, checksums, world and team, validated, since anyone may have written them."""
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from farflung.config import Explore
 from farflung.config.checks import check_text
 from farflung.config.reading import check_version, file_size, member, read_arrays
 from farflung.policies import TabularSoftmax, networks_of, neural_team
-from farflung.runs.files import FORMAT_VERSION
+from farflung.runs.files import FORMAT_VERSION, archive
 from farflung.training.progress import HostStatistics
 from farflung.worlds.kinds import read_world
 from farflung.worlds.world import World
@@ -98,10 +97,8 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def versioned_archive(arrays: Mapping[str, Any]) -> bytes:
-    """NumPy's compressed archive of the arrays that are given, with the format version."""
-    file, given = io.BytesIO(), {name: np.asarray(value) for name, value in arrays.items() if value is not None}
-    np.savez_compressed(file, allow_pickle=False, format_version=np.array(FORMAT_VERSION), **given)
-    return file.getvalue()
+    """NumPy's compressed archive of the arrays that are not None, with the format version."""
+    return archive({"format_version": FORMAT_VERSION, **arrays})
 
 
 def read_versioned(file: Path | bytes) -> dict[str, np.ndarray]:

@@ -8,10 +8,10 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -91,32 +91,30 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     )
 
 
-class Results(NamedTuple):
-    """The folder into which one command writes its results."""
+def archive(arrays: Mapping[str, Any]) -> bytes:
+    """NumPy's compressed archive of the arrays that are not None."""
+    file = io.BytesIO()
+    given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+    np.savez_compressed(file, allow_pickle=False, **given)
+    return file.getvalue()
 
-    path: Path
 
-    def write(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, text if text.endswith("\n") else text + "\n")
-
-    def write_table(self, name: str, rows: Iterable[Sequence[object]]) -> None:
-        """Writes a CSV file; the first row holds the column names."""
-        self.write(name, to_csv(rows))
-
-    def write_arrays(self, name: str, **arrays: Any) -> None:
-        """Writes a compressed NumPy archive."""
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
-        write_atomically(self.path / name, file.getvalue())
-
-    def draw(self, name: str, figure: Figure) -> None:
-        """Writes a figure as PNG and SVG."""
-        save_figure(figure, self.path / name)
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """Writes JSON files, CSV files of rows and NumPy archives, by the suffixes of their names; figures have no suffix."""
+    for name, result in results.items():
+        if name.endswith(".json"):
+            write_atomically(folder / name, to_json(result, indent=2) + "\n")
+        elif name.endswith(".csv"):
+            write_atomically(folder / name, to_csv(result))
+        elif name.endswith(".npz"):
+            write_atomically(folder / name, archive(result))
+        else:
+            save_figure(result, folder / name)
 
 
 @contextlib.contextmanager
-def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[Results]:
-    """A folder for the results of one command; results of the same settings are overwritten.
+def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[None]:
+    """A folder for the results of one command, where `write_results` overwrites results of the same settings.
 
     A new folder is removed again if the command writes nothing.
     """
@@ -124,7 +122,7 @@ def open_results(path: Path, command: str, settings: dict[str, Any], *, force: b
     open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
     try:
         with write_errors(path):
-            yield Results(path)
+            yield
     finally:
         if not was_there and [child.name for child in path.iterdir()] == [_COLLECTION]:
             shutil.rmtree(path)
