@@ -8,11 +8,10 @@ from importlib.metadata import version
 
 from farflung.cli.arguments import STYLE as STYLE
 from farflung.cli.arguments import Command, parse
-from farflung.cli.collect import collect
 from farflung.cli.compare import compare
+from farflung.cli.datasets import collect, offline
 from farflung.cli.explore import explore, resume
 from farflung.cli.film import film
-from farflung.cli.offline import offline
 from farflung.cli.optima import ceiling, concentration, frank_wolfe
 from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable

@@ -80,10 +80,7 @@ def use_all_cores() -> None:
 
 
 def import_world(name: str | None) -> None:
-    """Imports the module of a user's own world; a run by itself never imports a module from the current folder.
-
-    The run has the other settings of the world, such as its horizon and its grid.
-    """
+    """Imports the module of a user's own world, since a run by itself never imports a module from the current folder."""
     if name is not None:
         check_world(name)
 

@@ -1,6 +1,19 @@
 """Settings of the commands: frozen dataclasses that check their values, without importing JAX."""
 
 from farflung.config.checks import check_world, is_map_file
+from farflung.config.commands import (
+    Ablate,
+    CeilingOptions,
+    Collect,
+    Compare,
+    Concentration,
+    Film,
+    FrankWolfeRun,
+    OfflineLearning,
+    Reproduce,
+    Resume,
+    check_dataset_id,
+)
 from farflung.config.explore import Explore, WorldOptions
 from farflung.config.options import (
     CEILING_METHODS,
@@ -14,8 +27,6 @@ from farflung.config.options import (
     PRESETS,
     SCHEDULES,
 )
-from farflung.config.runs import Collect, Compare, Film, OfflineLearning, Resume, check_dataset_id
-from farflung.config.studies import Ablate, CeilingOptions, Concentration, FrankWolfeRun, Reproduce
 
 __all__ = [
     "CEILING_METHODS",

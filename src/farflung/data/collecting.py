@@ -97,12 +97,7 @@ def play_parts(
     first_part: int = 0,
     before: Dataset | None = None,
 ) -> Iterator[Dataset]:
-    """Plays the parts of a dataset for `finish_parts`; a part does not depend on whether earlier parts are played.
-
-    Args:
-        first_part: the number of the first part to play.
-        before: the part before it, needed if states are numbered as they are met.
-    """
+    """Plays the parts of a dataset for `finish_parts`, from number `first_part` on; `before` is the part before these."""
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
     team = random_team(world) if random else run.team(seed).policies
@@ -142,11 +137,7 @@ def _relabelled(part: Dataset, goal: Place, radius: float | None) -> Dataset:
 
 @contextlib.contextmanager
 def parts_folder(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder that holds the parts of a dataset until the dataset is complete; parts of another dataset are deleted.
-
-    Args:
-        about: everything that the dataset depends on.
-    """
+    """A folder that holds the parts of a dataset until it is complete; parts of a dataset about anything else are deleted."""
     open_collection(folder, dict(about), force=True)
     with locked(folder):
         try:
@@ -159,11 +150,7 @@ def parts_folder(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def resumed_parts(folder: Path, play: Callable[[int, Dataset | None], Iterator[Dataset]]) -> Iterator[Dataset]:
-    """The parts that the folder holds, then the parts that are played; each of these is saved there before it is used.
-
-    Args:
-        play: plays the parts from a number on, given the part before; a part must be the same each time.
-    """
+    """The parts that the folder holds, then those that are played from a number on, given the part before; these are saved."""
     first, before = 0, None
     while (path := _path(folder, first)).exists():
         try:
@@ -278,11 +265,7 @@ def play_hosted(
     first_part: int = 0,
     before: Dataset | None = None,
 ) -> Iterator[Dataset]:
-    """Plays episodes in a host-stepped world; if new states may be met, the source of a part has the states met until then.
-
-    Args:
-        before: the part before the first one, with the states met until then.
-    """
+    """Plays episodes in a host-stepped world; the source of a part, also of the one `before`, has the states met so far."""
     episodes = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
     world = world.with_environment().snapshot()  # the run does not learn the states that are met here

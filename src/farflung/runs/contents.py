@@ -73,11 +73,6 @@ def check_files(header: Mapping[str, Any], directory: Path) -> None:
             raise ValueError(f"{name} is damaged")
 
 
-def fingerprint(path: str | Path) -> str:
-    """Identifies a run on disk: its config holds the checksums of all its files."""
-    return digest(Path(path) / CONFIG)
-
-
 def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `summary.json` with its types checked; null stands for numbers that were not finite."""
     summary = dict(content)

@@ -71,7 +71,8 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
                 check_version(found.pop("format_version", None), FORMAT_VERSION, found.get("farflung"))
                 if found == wanted:
                     return
-                described = _differences(found, wanted)
+                keys = sorted(key for key in wanted.keys() | found.keys() if found.get(key) != wanted.get(key))
+                described = "with " + ", ".join(f"{key} {found.get(key)} instead of {wanted.get(key)}" for key in keys)
             except ValueError as error:
                 described = f"that cannot be read ({error})"
             if not force:
@@ -81,14 +82,6 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
         path.mkdir(parents=True, exist_ok=True)
         header = {"format_version": FORMAT_VERSION, **wanted}
         write_atomically(path / _COLLECTION, json.dumps(header, indent=2) + "\n")
-
-
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return "with " + ", ".join(
-        f"{key} {found.get(key)} instead of {wanted.get(key)}"
-        for key in sorted(wanted.keys() | found.keys())
-        if found.get(key) != wanted.get(key)
-    )
 
 
 def archive(arrays: Mapping[str, Any]) -> bytes:
@@ -134,13 +127,12 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
     number, is_new_parent = 1, not parent.exists()
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir(parents=True)
-            break
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+        with write_errors(path):
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
     try:
         yield path
     finally:
@@ -191,10 +183,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
-    """Exclusive lock on a folder; a second process gets a ValueError that names the first. A killed process holds no lock.
+    """Exclusive lock on a folder; a second process gets a ValueError that names `what`, by default the folder, and the first.
 
-    Args:
-        what: how the error names the folder; by default its own path.
+    A killed process holds no lock.
     """
     path = folder / LOCK
     own: list[os.stat_result] = []

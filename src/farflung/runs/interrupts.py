@@ -38,11 +38,8 @@ def check() -> None:
 def interruptible(last_words: Callable[[], None]) -> Iterator[None]:
     """Makes Ctrl-C and SIGTERM raise `Stopped` in a program, except in its `stoppable` blocks.
 
-    The process ends at once if a second signal comes, if it does not respond within 2 s (in compiled code), or if an exception
-    would be lost (in an import or a garbage collection).
-
-    Args:
-        last_words: called when the process ends in this way.
+    The process calls `last_words` and ends at once if a second signal comes, if it does not respond within 2 s (in compiled
+    code), or if an exception would be lost (in an import or a garbage collection).
     """
     if _watch is not None or not _is_main_thread():
         yield
