@@ -18,13 +18,13 @@ import tyro
 
 from farflung.config.checks import check_name
 
-Command = Callable[..., int]
+Command = Callable[..., int | None]
 STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 _OPTIONS_OF_TYRO = ("--help", "--tyro-print-completion", "--tyro-write-completion")
 
 
-def parse(commands: Mapping[str, Command], arguments: Sequence[str]) -> Callable[[], int]:
-    """A function that runs the command that the arguments ask for."""
+def parse(commands: Mapping[str, Command], arguments: Sequence[str]) -> Callable[[], int | None]:
+    """A function that runs the command that the arguments ask for, and returns its exit code or None, which is 0."""
     name, *words = arguments or ["--help"]
     with contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -52,11 +52,11 @@ def parse(commands: Mapping[str, Command], arguments: Sequence[str]) -> Callable
     return postponed
 
 
-def _postponed(command: Command) -> Callable[..., Callable[[], int]]:
+def _postponed(command: Command) -> Callable[..., Callable[[], int | None]]:
     """The command with the same options, but it returns a function that does the work."""
 
     @functools.wraps(command)
-    def prepare(*arguments: Any, **options: Any) -> Callable[[], int]:
+    def prepare(*arguments: Any, **options: Any) -> Callable[[], int | None]:
         return functools.partial(command, *arguments, **options)
 
     return prepare

@@ -39,7 +39,7 @@ def collect(
         ),
     ] = None,
     force: Annotated[bool, switch("Replace a dataset of the same name.")] = False,
-) -> int:
+) -> None:
     """Play episodes with a trained team and save them as a dataset for offline RL."""
     if config.format not in _SUFFIXES and out is not None:
         raise ValueError("--out is for a file: name a Minari dataset with --dataset, or choose another --format")
@@ -78,7 +78,7 @@ def collect(
             show(name, done, config.episodes, f"{done:,} episodes")
 
         try:
-            contents = write(watched(), folder)
+            contents = write(watched(), staging=folder)
         except KeyboardInterrupt:
             raise Stopped("the episodes so far are saved: the same command continues") from None
     seconds = time.perf_counter() - began
@@ -100,12 +100,9 @@ def collect(
         "seconds": seconds,
     }
     printing.report(summary, partial(_print_dataset, summary, contents), beside_json=True)
-    return 0
 
 
-def _writer(
-    config: Collect, out: Path | None, force: bool
-) -> tuple[Callable[[Iterator["Dataset"], Path], "Contents"], str, Path, Path]:
+def _writer(config: Collect, out: Path | None, force: bool) -> tuple[Callable[..., "Contents"], str, Path, Path]:
     """A function that writes the dataset, the dataset's name and path, and a folder for episodes until it is complete.
 
     Raises ValueError if the dataset exists already or cannot be written there.
@@ -121,15 +118,12 @@ def _writer(
         if path.suffix != _SUFFIXES[config.format]:
             raise ValueError(f"a file of the format {config.format} ends with {_SUFFIXES[config.format]}, not as {path}")
         staging = path.parent / f".{path.name}-unfinished"
-        return lambda parts, folder: save_dataset(parts, path, force=force, staging=folder), str(path), path, staging
+        return partial(save_dataset, path=path, force=force), str(path), path, staging
     name = config.dataset or f"farflung/{re.sub(r'[^-_a-zA-Z0-9]', '-', stem)}-v0"
     check_is_new(name, force)
     data_format = "arrow" if config.format == "minari-arrow" else "hdf5"
     staging = minari_path("any-v0").parent / f".{name.replace('/', '-')}-unfinished"
-
-    def write(parts: Iterator["Dataset"], folder: Path) -> "Contents":
-        return to_minari(parts, name, data_format=data_format, force=force, staging=folder)
-
+    write = partial(to_minari, dataset_id=name, data_format=data_format, force=force)
     return write, name, minari_path(name), staging
 
 
@@ -149,7 +143,8 @@ def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Cons
     else:
         lines.append(f"environment {summary['environment']}")
     lines.append(f"written to {summary['path']}")
-    if summary["format"] != "d3rlpy" and contents.can_be_tried:
+    world = contents.source.world  # where a policy that is learnt from the dataset can be tested
+    if summary["format"] != "d3rlpy" and world is not None and (world.table is not None or world.starts):
         lines.append(f"next: farflung offline {summary['dataset']}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
@@ -162,7 +157,7 @@ def offline(
         Path | None, out_option("Directory for the numbers and the heat map.", "offline-NAME, of the dataset")
     ] = None,
     force: Annotated[bool, switch("Replace results with other settings that are in the output directory.")] = False,
-) -> int:
+) -> None:
     """Learn from a dataset to reach every state, and report which states are reached."""
     terminal.use_all_cores()
     from farflung.data.offline import learn_offline  # imports JAX
@@ -181,7 +176,6 @@ def offline(
         table_of_goals = [(*names, "success", "interval", "random_actions"), *rows]
         write_results(out, {"summary.json": summary, "goals.csv": table_of_goals, "goals": reached(found, name)})
     printing.report(summary, partial(_print_goals, found, summary, out), beside_json=True)
-    return 0
 
 
 def _places(found: "Reached") -> list[tuple[Any, ...]]:

@@ -32,7 +32,7 @@ def ceiling(
         Path | None, out_option("Directory for the numbers and a picture of the best team found.", "nothing is written")
     ] = None,
     force: Annotated[bool, switch("Replace other results that are in the output directory.")] = False,
-) -> int:
+) -> None:
     """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
     check_world(config.world)
     from farflung.bounds.ceilings import ceiling as bound_team
@@ -78,7 +78,6 @@ def ceiling(
         with folder(out):
             write_results(out, _ceiling_results(summary, world, found))
     printing.report(summary, partial(_print_ceiling, summary, out))
-    return 0
 
 
 def _ceiling_results(summary: dict[str, Any], world: "TabularMDP", found: "Ceiling") -> dict[str, Any]:
@@ -120,7 +119,7 @@ def frank_wolfe(
         "frank-wolfe"
     ),
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper)."""
     check_world(config.world)
     from farflung.runs.files import open_results, write_results
@@ -147,7 +146,6 @@ def frank_wolfe(
         }
         write_results(out, results)
     printing.report(summary, partial(_print_convergence, found, summary, out))
-    return 0
 
 
 def _convergence_summary(convergence: "Convergence") -> dict[str, Any]:
@@ -206,7 +204,7 @@ def concentration(
     printing: Printing,
     out: Annotated[Path, out_option("Directory for the numbers and the figure.", "concentration")] = Path("concentration"),
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent."""
     check_world(config.world)
     terminal.use_all_cores()
@@ -227,7 +225,6 @@ def concentration(
         tables = {"summary.json": summary, "probabilities.csv": _probabilities(found)}
         write_results(out, {**tables, "concentration": concentrated(found)})
     printing.report(summary, partial(_print_samples, found, out))
-    return 0
 
 
 def _probabilities(found: "Concentrated") -> list[tuple[object, ...]]:

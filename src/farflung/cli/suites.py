@@ -32,7 +32,7 @@ def reproduce(
     printing: Printing,
     out: Annotated[Path | None, out_option(_FOLDER, "reproduction, or reproduction-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Run every experiment of the paper again and write one page with the figures and a verdict on each claim."""
     began = time.perf_counter()
     # Many programs are compiled at once: on a GPU, one thread for each is faster than many threads for each.
@@ -44,7 +44,7 @@ def reproduce(
     out = out or Path("reproduction-preview" if config.quick else "reproduction")
     with _drawing_processes() as executor:
         work = partial(rerun, config, out, force=force)
-        return _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
+        _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
 
 
 def ablate(
@@ -52,7 +52,7 @@ def ablate(
     printing: Printing,
     out: Annotated[Path | None, out_option(_FOLDER, "ablation, or ablation-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Train every credit with every optimiser and write one page about the effects."""
     began = time.perf_counter()
     terminal.use_all_cores()
@@ -61,7 +61,7 @@ def ablate(
 
     out = out or Path("ablation-preview" if config.quick else "ablation")
     work = partial(compare, config, out, force=force)
-    return _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+    _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def _run(
     work: Callable[..., Any],
     write: Callable[[Any], dict[str, Any]],
     show_summary: "Callable[[dict[str, Any], Console], None]",
-) -> int:
+) -> None:
     """Runs the trainings with a progress bar, writes the page, and prints the summary that `write` returns."""
     from farflung.runs.interrupts import Stopped, stoppable
 
@@ -114,7 +114,6 @@ def _run(
             for note in notes:
                 print(f"farflung: {printable(note)}", file=sys.stderr)
     printing.report(summary, partial(show_summary, summary))
-    return 0
 
 
 def _print_claims(summary: dict[str, Any], console: "Console") -> None:

@@ -1,11 +1,11 @@
 """Datasets as single files: NumPy's npz, Parquet, and the HDF5 of d3rlpy's `MDPDataset`."""
 
 import contextlib
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from shutil import copyfileobj
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array_header_2_0(entry, header)
                     file.seek(0)
-                    shutil.copyfileobj(file, entry, 2**20)
+                    copyfileobj(file, entry, 2**20)
             with archive.open(f"{KEY}.npy", "w") as entry:
                 np.lib.format.write_array(entry, np.array(to_json(contents)), allow_pickle=False)
     return contents
@@ -213,10 +213,9 @@ def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
         columns["observations"] = (
             _one_hot(numbers, dataset.source.num_observations) if one_hot else numbers[:, None].astype(np.float32)
         )
-    is_discrete = isinstance(dataset.source.actions, int)
-    action_space = getattr(d3rlpy.constants.ActionSpace, "DISCRETE" if is_discrete else "CONTINUOUS")
-    size = dataset.source.num_actions if is_discrete else dataset.actions.shape[-1]
-    return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
+    actions, kinds = dataset.source.actions, d3rlpy.constants.ActionSpace
+    kind, size = (kinds.DISCRETE, actions) if isinstance(actions, int) else (kinds.CONTINUOUS, actions.size)
+    return d3rlpy.dataset.MDPDataset(**columns, action_space=kind, action_size=size)
 
 
 def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, "row *feature"]]:
@@ -262,20 +261,15 @@ def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
 
         for part in contents.counting(parts):
             columns = d3rlpy_columns(part)
-            observations = columns.pop("observations")
-            if part.has_vectors:
-                append("observations", observations)
-            else:
-                size = part.source.num_observations
-                at_once = max(1, _MOST_NUMBERS // size)
-                for first in range(0, len(observations), at_once):
-                    append("observations", _one_hot(observations[first : first + at_once], size))
-            for name in ("actions", "rewards"):
-                values = columns.pop(name)
-                append(name, values.reshape(len(values), -1))
             columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # d3rlpy 1 reads this column
             for name, values in columns.items():
-                append(name, values)
+                if name == "observations" and not part.has_vectors:
+                    size = part.source.num_observations
+                    at_once = max(1, _MOST_NUMBERS // size)
+                    for first in range(0, len(values), at_once):
+                        append(name, _one_hot(values[first : first + at_once], size))
+                else:
+                    append(name, values.reshape(len(values), -1) if name in ("actions", "rewards") else values)
         file.create_dataset(KEY, data=to_json(contents))
     return contents
 

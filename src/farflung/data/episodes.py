@@ -38,12 +38,6 @@ class Source:
         assert isinstance(self.observations, int)
         return self.observations
 
-    @property
-    def num_actions(self) -> int:
-        """The number of actions, if actions are not vectors."""
-        assert isinstance(self.actions, int)
-        return self.actions
-
 
 class Steps(NamedTuple):
     """Single steps of all episodes, one after the other."""
@@ -159,12 +153,6 @@ class Contents:
     @property
     def source(self) -> Source:
         return self.latest.source
-
-    @property
-    def can_be_tried(self) -> bool:
-        """Whether the world is stored, so that a policy learnt from the data can be tested in it."""
-        world = self.source.world
-        return world is not None and (world.table is not None or bool(world.starts))
 
     @property
     def entropy(self) -> float | None:

@@ -125,17 +125,13 @@ class Checkpointer:
             raise ValueError(f"no checkpoint of {self.out} can be read: start the training again with --force")
         return None
 
-    @property
-    def has_checkpoints(self) -> bool:
-        return bool(_checkpoints(self.folder))
-
     @contextlib.contextmanager
     def resume_hint(self) -> Iterator[None]:
         """Adds a hint to errors: how to resume from the last checkpoint, if there is one."""
         try:
             yield
         except ValueError as error:
-            if not self.has_checkpoints:
+            if not _checkpoints(self.folder):
                 raise
             raise ValueError(f"{error}; continue from the last checkpoint with farflung resume {self.out}") from error
 
@@ -167,7 +163,7 @@ def new_checkpoints(
             try:
                 yield checkpointer
             finally:
-                if not checkpointer.has_checkpoints:
+                if not _checkpoints(folder):
                     checkpointer.discard()
                     with contextlib.suppress(OSError):
                         if is_new:
@@ -186,8 +182,9 @@ def open_checkpoints(
     folder, unusable = out / UNFINISHED, f"{str(out)[:200]} cannot be resumed"
     with one_line_errors(unusable):
         is_unfinished, is_run = (folder / CONFIG).is_file(), (out / CONFIG).is_file()
-        if is_unfinished:
-            _check_links(folder)
+        for path in (folder, *folder.iterdir()) if is_unfinished else ():
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
+                raise ValueError(f"{path.name} is a link or a pipe")
     if not is_unfinished:
         raise ValueError(f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume")
     with locked(folder, out):
@@ -204,13 +201,6 @@ def open_checkpoints(
                 raise ValueError(f"its stepping has {', '.join(stepping)} instead of {', '.join(world.stepping)}")
             world = world.with_environment(**stepping)
         yield Checkpointer(out, config, world, minutes, updates)
-
-
-def _check_links(folder: Path) -> None:
-    """Raises ValueError if a file of the folder is a symbolic link or a pipe, where writing would have effects elsewhere."""
-    for path in (folder, *folder.iterdir()):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise ValueError(f"{path.name} is a link or a pipe")
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`farflung compare`."""
+"""`farflung compare` and `farflung film`: finished runs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,8 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from farflung.cli.terminal import Printing, out_option, print_saved, switch, table
-from farflung.config import Compare
+from farflung.cli import terminal
+from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
+from farflung.config import Compare, Film
+from farflung.config.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +24,7 @@ def compare(
     printing: Printing,
     out: Annotated[Path | None, out_option("Directory for the figure and the numbers.", "nothing is written")] = None,
     force: Annotated[bool, switch("Replace another comparison that is in the output directory.")] = False,
-) -> int:
+) -> None:
     """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
     named = [_split(argument) for argument in config.runs]
     from farflung.runs.files import open_results, write_results
@@ -37,7 +39,6 @@ def compare(
             results = {"comparison.json": summary, **_tables(comparison), "comparison": compared(comparison)}
             write_results(out, results)
     printing.report(summary, partial(_print, comparison, out))
-    return 0
 
 
 def _split(argument: str) -> tuple[str, Path]:
@@ -108,3 +109,36 @@ def _print(comparison: "Comparison", out: Path | None, console: "Console") -> No
 
 def _cell(estimate: "Estimate", decimals: int) -> str:
     return f"{estimate.value:.{decimals}f}\n{estimate.low:.{decimals}f}\N{EN DASH}{estimate.high:.{decimals}f}"
+
+
+def film(
+    config: Film,
+    out: Annotated[
+        Path | None, out_option("File for the film: a .gif or, if ffmpeg is installed, an .mp4.", "film.gif in the run", "FILE")
+    ] = None,
+    force: Annotated[bool, switch("Replace a film that exists already.")] = False,
+    quiet: Annotated[bool, switch("Print errors only.")] = False,
+) -> None:
+    """Show how a trained team explores, as a GIF or MP4."""
+    from farflung.figures.film import film as make_film  # imports JAX
+    from farflung.runs.interrupts import Stopped
+    from farflung.runs.run import load_run
+
+    terminal.import_world(config.world)
+    trained = load_run(config.run)
+    path = Path(config.run) / "film.gif" if out is None else out
+    with progress_bar(quiet) as show:
+        try:
+            make_film(
+                trained,
+                path,
+                element=config.element,
+                seconds=config.seconds,
+                fps=config.fps,
+                force=force,
+                on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
+            )
+        except KeyboardInterrupt:
+            raise Stopped("nothing was written") from None
+    if not quiet:
+        print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
