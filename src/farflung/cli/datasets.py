@@ -48,9 +48,8 @@ def collect(
     terminal.use_all_cores()
     from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts  # imports JAX
     from farflung.data.episodes import in_pieces
-    from farflung.runs.contents import CONFIG, digest
     from farflung.runs.interrupts import Stopped
-    from farflung.runs.run import load_run, typical_seed
+    from farflung.runs.run import CONFIG, digest, load_run, typical_seed
 
     terminal.import_world(config.world)
     trained = load_run(config.run)

@@ -19,9 +19,8 @@ from farflung.config import PAPER_WORLDS, Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES, check_version, parse_object
 from farflung.data.episodes import Contents, Source
-from farflung.runs.contents import world_from, world_to_bytes
 from farflung.runs.files import FORMAT_VERSION
-from farflung.runs.run import Run
+from farflung.runs.run import Run, world_from, world_to_bytes
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable

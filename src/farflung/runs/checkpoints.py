@@ -19,11 +19,10 @@ import numpy as np
 from farflung.config import Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
-from farflung.runs import contents
-from farflung.runs.contents import CONFIG, METRICS, WORLD, world_to_bytes
+from farflung.runs import run
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
-from farflung.runs.run import UNFINISHED
+from farflung.runs.run import CONFIG, METRICS, UNFINISHED, WORLD, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
 from farflung.worlds.world import World
 
@@ -156,9 +155,7 @@ def new_checkpoints(
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             content = world_to_bytes(world)
             write_atomically(folder / WORLD, content)
-            header = contents.write_header(
-                config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)}
-            )
+            header = run.write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
             write_atomically(folder / CONFIG, header)
             try:
                 yield checkpointer
@@ -190,10 +187,10 @@ def open_checkpoints(
     with locked(folder, out):
         with one_line_errors(unusable):
             header = read_object(member(folder, CONFIG))
-            config = contents.read_config(header)
-            contents.check_files(header, folder)
+            config = run.read_config(header)
+            run.check_files(header, folder)
             if world is None:
-                world = contents.world_from(member(folder, WORLD))
+                world = run.world_from(member(folder, WORLD))
             elif not world.is_hosted and "sha256" in header and _sha256(world_to_bytes(world)) != header["sha256"][WORLD]:
                 raise ValueError("its training was started in another world")
             stepping = dict(header["stepping"])
@@ -246,10 +243,10 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     for leaf in leaves:
         if leaf.shape[:1] != (len(config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it has the wrong number of seeds, or values that are not finite")
-    world = contents.world_from(arrays["world"].tobytes()) if "world" in arrays else None
+    world = run.world_from(arrays["world"].tobytes()) if "world" in arrays else None
     host_statistics = None
     if "visits" in arrays:
-        contents.check_visits(arrays["visits"], config)
+        run.check_visits(arrays["visits"], config)
         num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
         host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
     seconds, num_bytes, checksum = about["seconds"], about["metrics"]["bytes"], about["metrics"]["crc32"]
