@@ -180,7 +180,7 @@ def check_dataset_id(name: str) -> None:
 @dataclass(frozen=True)
 class _TeamInWorld:
     world: options.World
-    """Name of a world, path of a map, or Gymnasium id."""
+    """Name of one of the paper's worlds, path of a map, or id of a Gymnasium environment with a transition table."""
     agents: int = 6
     """Agents in the team (m in the paper)."""
     horizon: options.Horizon = None
@@ -191,11 +191,7 @@ class _TeamInWorld:
 
 @dataclass(frozen=True)
 class CeilingOptions(_TeamInWorld):
-    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate.
-
-    WORLD is the name of one of the paper's worlds, the path of a map, or the id of a Gymnasium environment with a transition
-    table.
-    """
+    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
 
     trajectories: int = 1
     """Trajectories of each agent that are pooled (K in the paper)."""
@@ -217,8 +213,7 @@ class CeilingOptions(_TeamInWorld):
 class FrankWolfeRun(_TeamInWorld):
     """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper).
 
-    WORLD is the name of one of the paper's worlds, the path of a map, or the id of a Gymnasium environment with a transition
-    table. The duality gap certifies how far the team is from the optimum.
+    The duality gap certifies how far the team is from the optimum.
     """
 
     agents: int = 4
@@ -267,11 +262,7 @@ class FrankWolfeRun(_TeamInWorld):
 
 @dataclass(frozen=True)
 class Concentration(_TeamInWorld):
-    """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent.
-
-    WORLD is the name of one of the paper's worlds, the path of a map, or the id of a Gymnasium environment with a transition
-    table.
-    """
+    """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent."""
 
     world: options.World = "maze-det"
     agents: int = 6

@@ -110,7 +110,8 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
             table = pyarrow.table({name: _parquet_column(pyarrow, values) for name, values in columns.items()})
             writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
-        writer.add_key_value_metadata({KEY: to_json(contents)})
+        description = to_json(contents)  # raises ValueError if there was no part, and so no writer
+        writer.add_key_value_metadata({KEY: description})
     finally:
         if writer is not None:
             writer.close()

@@ -38,6 +38,12 @@ class Source:
         assert isinstance(self.observations, int)
         return self.observations
 
+    @property
+    def num_actions(self) -> int:
+        """The number of actions, if actions are not vectors."""
+        assert isinstance(self.actions, int)
+        return self.actions
+
 
 class Steps(NamedTuple):
     """Single steps of all episodes, one after the other."""
