@@ -78,7 +78,7 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "--resume", "run"], "use the command farflung resume RUN"),
         (["explore", "--resume=run", "--agents", "3"], "use the command farflung resume RUN"),
         (["resume"], "resume needs RUN"),
-        (["resume", "run"], "run holds no training"),
+        (["resume", "run"], "run holds no unfinished training"),
         (["explore", "maze-det", "--agents", "0"], "agents must be at least 1, not 0"),
         (["explore", "maze-det", "--updates", "0"], "updates must be at least 1, not 0"),
         (["explore", "maze-det", "--slip", "2"], "slip is a probability between 0 and 1, not 2.0"),
