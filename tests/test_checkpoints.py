@@ -19,7 +19,7 @@ from farflung import Explore, explore, load_run, make_tabular_world, resume
 from farflung.algorithms.pgpse import PGPSE
 from farflung.policies import TabularSoftmax
 from farflung.runs.checkpoints import CheckpointWarning, new_checkpoints, open_checkpoints
-from farflung.runs.worlds import world_to_bytes
+from farflung.runs.run import world_to_bytes
 from farflung.training.loop import train
 from farflung.training.progress import Arrays, Progress, are_finite, divergence_of, restored
 

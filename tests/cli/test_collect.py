@@ -39,7 +39,7 @@ def test_collect_writes_a_minari_dataset_and_says_where(trained, tmp_path, capsy
     assert len(from_minari("farflung/my-maze-v0")) == 3
 
 
-@pytest.mark.parametrize(("kind", "writer"), [("minari", "minari._buffers"), ("npz", "archives._pack")])
+@pytest.mark.parametrize(("kind", "writer"), [("minari", "minari._buffers"), ("npz", "archives.copyfileobj")])
 def test_who_is_asked_to_end_while_writing_keeps_what_was_played(trained, kind, writer, tmp_path, monkeypatch, capsys):
     def asked_to_end(*_):
         if list(tmp_path.rglob("*-unfinished/part-000000.npz")):  # that itself is a file to write

@@ -8,7 +8,7 @@ import pytest
 from tests.data.teams import assert_same, make_run
 
 from farflung import collect
-from farflung.data import collect_parts, playing
+from farflung.data import collect_parts, collecting
 from farflung.policies import TabularSoftmax
 
 
@@ -41,7 +41,7 @@ def test_episodes_are_dealt_to_the_agents_in_turn(run):
 
 
 def test_the_same_seed_gives_the_same_data_on_any_number_of_devices(run, monkeypatch):
-    monkeypatch.setattr(playing, "_TRANSITIONS_PER_PART", 90)
+    monkeypatch.setattr(collecting, "_TRANSITIONS_PER_PART", 90)
     data = collect(run, 20, random_seed=3)
     assert_same(collect(run, 20, random_seed=3), data)
     devices = jax.local_devices()
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_data_on_any_number_of_devices(run, monkeyp
 
 
 def test_parts_are_bounded_and_a_longer_dataset_begins_like_a_shorter_one(run, monkeypatch):
-    monkeypatch.setattr(playing, "_TRANSITIONS_PER_PART", 90)
+    monkeypatch.setattr(collecting, "_TRANSITIONS_PER_PART", 90)
     parts = list(collect_parts(run, 20))
     assert [len(part) for part in parts] == [9, 9, 2]
     shorter = collect(run, 10)

@@ -7,7 +7,7 @@ import pytest
 from tests.data.teams import make_vector_run
 
 from farflung import collect, make_vector_world, relabel
-from farflung.data import playing
+from farflung.data import collecting
 from farflung.data.episodes import Source, vector_episodes
 from farflung.data.goals import distances
 from farflung.data.sources import continuous_source
@@ -16,7 +16,7 @@ from farflung.data.sources import continuous_source
 @pytest.fixture(scope="module", autouse=True)
 def in_small_parts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(playing, "_VECTOR_TRANSITIONS_PER_PART", 120)
+        patch.setattr(collecting, "_VECTOR_TRANSITIONS_PER_PART", 120)
         yield
 
 

@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 
 from farflung import hosted
-from farflung.data.playing import play_hosted
+from farflung.data.collecting import play_hosted
 from farflung.policies import UniformPolicy
 
 

@@ -8,15 +8,14 @@ import pytest
 from tests.data.teams import make_run
 
 from farflung import collect, explore, hosted, load_dataset, save_dataset
-from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts
+from farflung.data.collecting import finish_parts, parts_folder, play_parts, random_team, resumed_parts
 from farflung.data.episodes import joined
-from farflung.data.playing import random_team
 from farflung.runs.checkpoints import CheckpointWarning
 
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr("farflung.data.playing._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
+    monkeypatch.setattr("farflung.data.collecting._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
     return make_run("maze-stoc")
 
 
@@ -51,7 +50,7 @@ def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
 
 
 def test_states_that_are_only_known_as_they_are_met_keep_their_numbers(monkeypatch, tmp_path):
-    monkeypatch.setattr("farflung.data.playing._HOSTED_TRANSITIONS_PER_PART", 60)
+    monkeypatch.setattr("farflung.data.collecting._HOSTED_TRANSITIONS_PER_PART", 60)
     world = hosted("FrozenLake-v1", horizon=10, observe="s", copies=2, is_slippery=False)
     met = world.snapshot()
     run = explore(world, agents=2, batch_size=1, updates=1, seeds=(0,))

@@ -14,7 +14,7 @@ from minari.data_collector import EpisodeBuffer
 from tests.data.teams import assert_same, make_vector_run
 
 from farflung import collect, from_minari, load_dataset, make_vector_world, save_dataset, to_minari
-from farflung.data import collect_parts, playing
+from farflung.data import collect_parts, collecting
 from farflung.data.episodes import Contents, in_pieces
 from farflung.data.sources import continuous_spec, from_json, to_json
 from farflung.worlds.point_maze import PointMaze
@@ -44,7 +44,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def in_small_parts():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(playing, "_VECTOR_TRANSITIONS_PER_PART", 120)
+        patch.setattr(collecting, "_VECTOR_TRANSITIONS_PER_PART", 120)
         yield
 
 

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from pages import check_in_browser, check_self_contained, needs_browser
 
 from farflung import Reproduce, load_run, reproduce
-from farflung.cli import drawing, main
+from farflung.cli import main, suites
 from farflung.studies.reproduce.claims import Cell, claims
 from farflung.studies.reproduce.report import write_report
 
@@ -65,7 +65,7 @@ def test_findings_have_a_value_per_seed_and_goal(found):
 
 
 def test_other_processes_draw_the_same_figures(found, page, tmp_path):
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=drawing._prepare) as pool:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=suites.prepare_drawing) as pool:
         write_report(found, tmp_path, began=0.0, executor=pool)
     for path in (page.parent / "figures").glob("*.png"):
         np.testing.assert_array_equal(imread(tmp_path / "figures" / path.name), imread(path))

@@ -8,14 +8,10 @@ from importlib.metadata import version
 
 from farflung.cli.arguments import STYLE as STYLE
 from farflung.cli.arguments import Command, parse
-from farflung.cli.ceiling import ceiling
-from farflung.cli.collect import collect
-from farflung.cli.compare import compare
-from farflung.cli.concentration import concentration
+from farflung.cli.datasets import collect, offline
 from farflung.cli.explore import explore, resume
-from farflung.cli.film import film
-from farflung.cli.frank_wolfe import frank_wolfe
-from farflung.cli.offline import offline
+from farflung.cli.finished import compare, film
+from farflung.cli.optima import ceiling, concentration, frank_wolfe
 from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
@@ -68,7 +64,7 @@ def _run(arguments: list[str]) -> int:
     if "" not in sys.path:
         sys.path.append("")  # for a user's own environment; last, so that no file here is taken for an installed package
     try:
-        return _parse(arguments)()
+        return _parse(arguments)() or 0
     except ValueError as error:
         return _tell(str(error))
     except (MemoryError, RuntimeError) as error:
@@ -96,5 +92,5 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parse(arguments: Sequence[str]) -> Callable[[], int]:
+def _parse(arguments: Sequence[str]) -> Callable[[], int | None]:
     return parse(COMMANDS, arguments)

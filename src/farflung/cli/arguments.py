@@ -18,53 +18,45 @@ import tyro
 
 from farflung.config.checks import check_name
 
-Command = Callable[..., int]
+Command = Callable[..., int | None]
 STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 _OPTIONS_OF_TYRO = ("--help", "--tyro-print-completion", "--tyro-write-completion")
 
 
-def parse(commands: Mapping[str, Command], arguments: Sequence[str]) -> Callable[[], int]:
-    """A function that runs the command that the arguments ask for."""
+def parse(commands: Mapping[str, Command], arguments: Sequence[str]) -> Callable[[], int | None]:
+    """A function that runs the command that the arguments ask for, and returns its exit code or None, which is 0."""
     name, *words = arguments or ["--help"]
     with contextlib.redirect_stderr(io.StringIO()):
-        if name.startswith("-"):
-            return _overview(commands, [name, *words])
-        check_name("command", name, tuple(commands))
-        _check_options(name, commands[name], words)
         try:
+            if name.startswith("-"):  # help about all commands, or a script for completion in a shell
+                return tyro.extras.subcommand_cli_from_dict(
+                    {name: _postponed(command) for name, command in commands.items()},
+                    prog="farflung",
+                    description="Maximum state entropy exploration with parallel agents.",
+                    args=[name, *words],
+                    config=STYLE,
+                )
+            check_name("command", name, tuple(commands))
+            _check_options(name, commands[name], words)
             postponed, unknown = tyro.cli(
                 _postponed(commands[name]), prog=f"farflung {name}", args=words, config=STYLE, return_unknown_args=True
             )
         except SystemExit as error:
             if error.code in (0, None):
                 raise
+            if name.startswith("-"):
+                raise ValueError(f"unknown option {name}: choose one of the commands {', '.join(commands)}") from None
             raise ValueError(_reason(name, commands[name], error)) from None
     if unknown:
         raise ValueError(f"unexpected argument {unknown[0]!r}: see farflung {name} --help")
     return postponed
 
 
-def _overview(commands: Mapping[str, Command], words: Sequence[str]) -> Callable[[], int]:
-    """Prints the help about all commands, or a script for completion in a shell."""
-    try:
-        return tyro.extras.subcommand_cli_from_dict(
-            {name: _postponed(command) for name, command in commands.items()},
-            prog="farflung",
-            description="Maximum state entropy exploration with parallel agents.",
-            args=words,
-            config=STYLE,
-        )
-    except SystemExit as error:
-        if error.code in (0, None):
-            raise
-        raise ValueError(f"unknown option {words[0]}: choose one of the commands {', '.join(commands)}") from None
-
-
-def _postponed(command: Command) -> Callable[..., Callable[[], int]]:
+def _postponed(command: Command) -> Callable[..., Callable[[], int | None]]:
     """The command with the same options, but it returns a function that does the work."""
 
     @functools.wraps(command)
-    def prepare(*arguments: Any, **options: Any) -> Callable[[], int]:
+    def prepare(*arguments: Any, **options: Any) -> Callable[[], int | None]:
         return functools.partial(command, *arguments, **options)
 
     return prepare

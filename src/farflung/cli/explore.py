@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
-from farflung.cli.terminal import Logging, Printing, one_line_warnings, out_option, progress_bar, switch, table
+from farflung.cli.terminal import Logging, Printing, one_line_warnings, out_option, print_saved, progress_bar, switch, table
 from farflung.config import Explore, Resume, WorldOptions, check_world
 from farflung.config.checks import check_checkpoints
 from farflung.config.options import default_is
@@ -164,4 +164,4 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:
         console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
-    console.print(f"saved in {out}: see {out / 'figure.png'}", soft_wrap=True)
+    print_saved(console, out, "figure.png")

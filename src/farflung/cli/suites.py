@@ -1,15 +1,18 @@
 """`farflung reproduce` and `farflung ablate`: many trainings and one page."""
 
+import contextlib
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
-from farflung.cli.drawing import drawing_processes
 from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
 from farflung.config import Ablate, Reproduce
 from farflung.config.checks import printable
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from farflung.studies.suite import SuiteStatus
 
 _FOLDER = "Directory for the page, the figures, the numbers and the trained runs."
+_FEWEST_CORES, _NUM_PROCESSES = 8, 4
 _FORCE = "Replace results of another version or with other settings that are in the output directory."
 
 
@@ -28,7 +32,7 @@ def reproduce(
     printing: Printing,
     out: Annotated[Path | None, out_option(_FOLDER, "reproduction, or reproduction-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Run every experiment of the paper again and write one page with the figures and a verdict on each claim."""
     began = time.perf_counter()
     # Many programs are compiled at once: on a GPU, one thread for each is faster than many threads for each.
@@ -38,9 +42,9 @@ def reproduce(
     from farflung.studies.reproduce.report import write_report
 
     out = out or Path("reproduction-preview" if config.quick else "reproduction")
-    with drawing_processes() as executor:
+    with _drawing_processes() as executor:
         work = partial(rerun, config, out, force=force)
-        return _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
+        _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
 
 
 def ablate(
@@ -48,7 +52,7 @@ def ablate(
     printing: Printing,
     out: Annotated[Path | None, out_option(_FOLDER, "ablation, or ablation-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
-) -> int:
+) -> None:
     """Train every credit with every optimiser and write one page about the effects."""
     began = time.perf_counter()
     terminal.use_all_cores()
@@ -57,7 +61,29 @@ def ablate(
 
     out = out or Path("ablation-preview" if config.quick else "ablation")
     work = partial(compare, config, out, force=force)
-    return _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+    _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+
+
+@contextlib.contextmanager
+def _drawing_processes() -> Iterator[Executor | None]:
+    """Processes that draw figures in parallel, started early so that they are ready in time; None with too few cores."""
+    if terminal.num_cores() < _FEWEST_CORES:
+        yield None
+        return
+    with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
+        for _ in range(_NUM_PROCESSES):
+            pool.submit(os.getpid)
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def prepare_drawing() -> None:
+    """Prepares a process for drawing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles interrupts
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import farflung.studies.reproduce.report  # noqa: F401
 
 
 def _run(
@@ -67,7 +93,7 @@ def _run(
     work: Callable[..., Any],
     write: Callable[[Any], dict[str, Any]],
     show_summary: "Callable[[dict[str, Any], Console], None]",
-) -> int:
+) -> None:
     """Runs the trainings with a progress bar, writes the page, and prints the summary that `write` returns."""
     from farflung.runs.interrupts import Stopped, stoppable
 
@@ -88,7 +114,6 @@ def _run(
             for note in notes:
                 print(f"farflung: {printable(note)}", file=sys.stderr)
     printing.report(summary, partial(show_summary, summary))
-    return 0
 
 
 def _print_claims(summary: dict[str, Any], console: "Console") -> None:

@@ -80,10 +80,7 @@ def use_all_cores() -> None:
 
 
 def import_world(name: str | None) -> None:
-    """Imports the module of a user's own world; a run by itself never imports a module from the current folder.
-
-    The run has the other settings of the world, such as its horizon and its grid.
-    """
+    """Imports the module of a user's own world, since a run by itself never imports a module from the current folder."""
     if name is not None:
         check_world(name)
 
@@ -116,6 +113,14 @@ def table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table":
     for number, name in enumerate(columns):
         empty.add_column(name, justify="left" if number in left else "right")
     return empty
+
+
+def print_saved(console: "Console", out: Path | None, picture: str, contents: str = "") -> None:
+    """Prints where the results are, or, if they were not saved, how to save their contents."""
+    if out is None:
+        console.print(f"--out DIR saves {contents}")
+    else:
+        console.print(f"saved in {out}: see {out / picture}", soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -9,47 +9,15 @@ from typing import Annotated, Any, ClassVar
 
 import tyro
 
-from farflung.config.checks import (
-    check_learning,
-    check_name,
-    check_positive,
-    check_team_in_world,
-    check_text,
-    is_map_file,
-    whole_number,
-    whole_seeds,
-)
-from farflung.config.options import (
-    ALGORITHM,
-    COMBINED_CREDITS,
-    CONTINUOUS_WORLDS,
-    CREDITS,
-    DERIVED,
-    ENTROPY,
-    LEARNING_RATES,
-    NETWORKS,
-    NEURAL_LEARNING_RATES,
-    NEURAL_PRESETS,
-    OPTIMIZERS,
-    PAPER_SEEDS,
-    POLICIES,
-    PRESETS,
-    STDS,
-    TABLES,
-    Derived,
-    Horizon,
-    Slip,
-    World,
-    default_is,
-    from_preset,
-    one_of,
-)
+from farflung.config import checks, options
+from farflung.config.options import DERIVED, Derived, default_is, from_preset, one_of
 
 _BONUS_LEFT = 5.0
 _FOR_NETWORKS = ("hidden", "std", "init_std")
 _LEAST_STD, _MOST_STD = 0.01, 7.0
 _RATES, _NEURAL_RATES = (
-    ", ".join(f"{rate} {name}" for name, rate in rates.items()) for rates in (LEARNING_RATES, NEURAL_LEARNING_RATES)
+    ", ".join(f"{rate} {name}" for name, rate in rates.items())
+    for rates in (options.LEARNING_RATES, options.NEURAL_LEARNING_RATES)
 )
 
 
@@ -67,31 +35,31 @@ class Explore:
     given: ClassVar[Mapping[str, Any]]
     """Of each config: the settings without those whose defaults depend on other settings or on the world."""
 
-    world: World
+    world: options.World
     """Name of a world, path of a map, Gymnasium id, or MODULE:NAME of your own world."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
     """Trajectories that each agent plays per batch element (K in the paper)."""
-    horizon: Horizon = None
+    horizon: options.Horizon = None
     """Actions in an episode (T in the paper)."""
-    slip: Slip = None
+    slip: options.Slip = None
     """Probability that a random action replaces the chosen one; only for maps."""
     batch_size: int = 40
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
-    preset: Annotated[str, one_of(tuple(PRESETS))] = "farflung"
+    preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = ALGORITHM
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = options.ALGORITHM
     """Training algorithm: pgpse, or MODULE:NAME of your own."""
-    entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = ENTROPY
+    entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = options.ENTROPY
     """Entropy to maximise: the world's own estimate (auto), or MODULE:NAME of your own."""
     updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
     """Policy updates (N in the paper)."""
-    credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(CREDITS) + "}|MODULE:NAME")] = DERIVED
+    credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(options.CREDITS) + "}|MODULE:NAME")] = DERIVED
     """How the team's entropy becomes the weight of each action; MODULE:NAME for a function of your own."""
     combinations: int = 1
     """Number of regroupings of the batch into teams over which the credit (difference or causal) is averaged."""
-    optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(OPTIMIZERS) + "}")] = DERIVED
+    optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
     learning_rate: Annotated[Derived[float], default_is(f"{_RATES}; networks: {_NEURAL_RATES}", "FLOAT")] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
@@ -99,12 +67,12 @@ class Explore:
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
     policy: Annotated[
         Derived[str],
-        default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(POLICIES) + "}"),
+        default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(options.POLICIES) + "}"),
     ] = DERIVED
     """Softmax tables, for each time step or not (auto: by size); for vectors, one network per agent or a shared trunk."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of a neural network."""
-    std: Annotated[str, one_of(STDS)] = "free"
+    std: Annotated[str, one_of(options.STDS)] = "free"
     """Standard deviation of the Gaussian policy of a neural network: a free parameter, or computed from the state."""
     init_std: float = 0.6
     """Initial standard deviation of the Gaussian policy, before tanh."""
@@ -124,55 +92,55 @@ class Explore:
     """Train another baseline instead: each agent maximises the entropy of its own states."""
     stop_when_flat: bool = False
     """Stop early when the mean entropy no longer grows."""
-    seeds: tuple[int, ...] = PAPER_SEEDS
+    seeds: tuple[int, ...] = options.PAPER_SEEDS
     """Random seeds, with one independent training each; all run in parallel."""
     log_every: Annotated[int | None, default_is("often, as long as this takes less than 10% of the time")] = None
     """Updates between two records of the metrics."""
 
     def __post_init__(self) -> None:
         given = [field.name for field in fields(self) if getattr(self, field.name) is not None]
-        check_text("world", self.world)
+        checks.check_text("world", self.world)
         for name in ("single", "independent", "stop_when_flat"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
-        check_name("preset", self.preset, tuple(PRESETS))
-        if self.world in CONTINUOUS_WORLDS:
+        checks.check_name("preset", self.preset, tuple(options.PRESETS))
+        if self.world in options.CONTINUOUS_WORLDS:
             self._default("policy", "neural")
-        presets, rates = (NEURAL_PRESETS, NEURAL_LEARNING_RATES) if self.is_neural else (PRESETS, LEARNING_RATES)
-        for name, value in presets[self.preset].items():
+        rates = options.NEURAL_LEARNING_RATES if self.is_neural else options.LEARNING_RATES
+        for name, value in (options.NEURAL_PRESETS if self.is_neural else options.PRESETS)[self.preset].items():
             self._default(name, value)
-        check_name("optimizer", self.optimizer, OPTIMIZERS)
+        checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
             raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
         self._default("learning_rate", rates[self.optimizer])
-        check_team_in_world(self)
+        checks.check_team_in_world(self)
         for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
             value = getattr(self, name)
             if value is not None or name != "log_every":
-                object.__setattr__(self, name, whole_number(name, value))
+                object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
-        check_learning(self)
-        for name, known in (("algorithm", (ALGORITHM,)), ("entropy", (ENTROPY,)), ("credit", CREDITS)):
-            check_text(name, getattr(self, name))
+        checks.check_learning(self)
+        for name, known in (("algorithm", (options.ALGORITHM,)), ("entropy", (options.ENTROPY,)), ("credit", options.CREDITS)):
+            checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
-                check_name(name, getattr(self, name), known)
-        for name, names in (("policy", POLICIES), ("std", STDS)):
-            check_name(name, getattr(self, name), names)
-        if self.world in CONTINUOUS_WORLDS:
+                checks.check_name(name, getattr(self, name), known)
+        for name, names in (("policy", options.POLICIES), ("std", options.STDS)):
+            checks.check_name(name, getattr(self, name), names)
+        if self.world in options.CONTINUOUS_WORLDS:
             self._check_no_table()
         if not isinstance(self.hidden, Iterable) or not tuple(self.hidden):
             raise ValueError(f"hidden must be the widths of one or more layers, not {self.hidden!r}")
-        object.__setattr__(self, "hidden", tuple(whole_number("hidden", width) for width in self.hidden))
-        check_positive("init_std", self.init_std)
+        object.__setattr__(self, "hidden", tuple(checks.whole_number("hidden", width) for width in self.hidden))
+        checks.check_positive("init_std", self.init_std)
         if not _LEAST_STD <= self.init_std <= _MOST_STD:
             raise ValueError(f"init_std must lie between {_LEAST_STD} and {_MOST_STD}, not {self.init_std}")
-        if self.combinations > 1 and self.credit not in COMBINED_CREDITS:
-            raise ValueError(f"combinations are for the credits {' and '.join(COMBINED_CREDITS)}, not {self.credit}")
+        if self.combinations > 1 and self.credit not in options.COMBINED_CREDITS:
+            raise ValueError(f"combinations are for the credits {' and '.join(options.COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:
             raise ValueError(f"combinations must be at most the batch size, {self.batch_size}, not {self.combinations}")
         if self.single and self.independent:
             raise ValueError("--single and --independent exclude each other")
-        object.__setattr__(self, "seeds", whole_seeds(self.seeds))
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
         object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
@@ -199,13 +167,13 @@ class Explore:
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; the algorithm and the entropy only if they are not the default ones."""
-        defaults = {"algorithm": ALGORITHM, "entropy": ENTROPY}
+        defaults = {"algorithm": options.ALGORITHM, "entropy": options.ENTROPY}
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
     def name(self) -> str:
         """A name for a run, from the world and the size of the team."""
-        world = Path(self.world).stem if is_map_file(self.world) else re.sub("[/:]", "-", self.world)
+        world = Path(self.world).stem if checks.is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
 
     @property
@@ -219,15 +187,17 @@ class Explore:
 
     @property
     def is_neural(self) -> bool:
-        return self.policy in NETWORKS
+        return self.policy in options.NETWORKS
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
 
     def _check_no_table(self) -> None:
-        if self.policy in TABLES:
-            raise ValueError(f"the states of {self.world} are vectors: its policies are {' or '.join(NETWORKS)}, not tables")
+        if self.policy in options.TABLES:
+            raise ValueError(
+                f"the states of {self.world} are vectors: its policies are {' or '.join(options.NETWORKS)}, not tables"
+            )
 
 
 @dataclass(frozen=True)

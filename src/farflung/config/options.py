@@ -71,22 +71,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Default settings for tabular policies: ours, and the paper's."""
 NEURAL_PRESETS: dict[str, dict[str, Any]] = {
-    "farflung": {
-        "updates": 500,
-        "credit": "causal",
-        "optimizer": "adam",
-        "init_scale": 0.01,
-        "entropy_bonus": 0.1,
-        "steps_per_batch": 5,
-    },
-    "paper": {
-        "updates": 500,
-        "credit": "total",
-        "optimizer": "adam",
-        "init_scale": 1.0,
-        "entropy_bonus": 0.0,
-        "steps_per_batch": 1,
-    },
+    "farflung": PRESETS["farflung"] | {"updates": 500, "policy": "neural", "entropy_bonus": 0.1, "steps_per_batch": 5},
+    "paper": PRESETS["paper"] | {"updates": 500, "policy": "neural", "optimizer": "adam"},
 }
 """Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
 if TYPE_CHECKING:

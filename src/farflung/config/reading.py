@@ -95,12 +95,7 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def check_version(found: Any, known: int, writer: Any = None) -> int:
-    """The format version of a file; raises ValueError if this farflung is too old for it.
-
-    Args:
-        found: the version in the file; None, for the oldest files, is 1.
-        writer: the version of farflung that wrote the file, if known.
-    """
+    """The format version of a file, 1 if none is found; raises ValueError if this farflung, unlike the writer, is too old."""
     if found is None:
         return 1
     number = found.item() if isinstance(found, np.ndarray) and found.ndim == 0 else found

@@ -5,7 +5,8 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from shutil import copyfileobj
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -14,7 +15,7 @@ from farflung.config.checks import optional_package
 from farflung.config.reading import check_unpacked, file_size, one_line_errors, read_arrays
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, to_json
-from farflung.runs.files import sync, umask
+from farflung.runs.files import sync, umask, write_errors
 
 EXTRA = "'farflung[data]'"
 """The extra that installs the libraries of all formats but npz."""
@@ -49,7 +50,7 @@ def load_dataset(path: str | Path) -> Dataset:
         raise ValueError(f"{path} is neither an .npz nor a .parquet file; load a Minari dataset with from_minari")
     if not path.exists():
         raise ValueError(f"there is no file {path}")
-    _check_packages(path)
+    _check_package(path)
     with one_line_errors(f"{path} is not a dataset that can be read"):
         return checked(readers[path.suffix](path))
 
@@ -62,10 +63,10 @@ def check_file(path: Path, force: bool) -> None:
         raise ValueError(f"{path} is a directory, not a file")
     if path.exists() and not force:
         raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
-    _check_packages(path)
+    _check_package(path)
 
 
-def _check_packages(path: Path) -> None:
+def _check_package(path: Path) -> None:
     if path.suffix != ".npz":
         optional_package("pyarrow" if path.suffix == ".parquet" else "h5py", EXTRA)
 
@@ -82,19 +83,15 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             for name, file in files.items():
                 values = getattr(last, name)
+                shape = (contents.num_episodes, *values.shape[1:])
+                header = {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": shape}
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                    _pack(file, entry, values.dtype, (contents.num_episodes, *values.shape[1:]))
+                    np.lib.format.write_array_header_2_0(entry, header)
+                    file.seek(0)
+                    copyfileobj(file, entry, 2**20)
             with archive.open(f"{KEY}.npy", "w") as entry:
                 np.lib.format.write_array(entry, np.array(to_json(contents)), allow_pickle=False)
     return contents
-
-
-def _pack(file: IO[bytes], entry: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_2_0(entry, header)
-    file.seek(0)
-    while block := file.read(2**20):
-        entry.write(block)
 
 
 def _read_npz(path: Path) -> Dataset:
@@ -113,7 +110,7 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
             table = pyarrow.table({name: _parquet_column(pyarrow, values) for name, values in columns.items()})
             writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
             writer.write_table(table)
-        description = to_json(contents)
+        description = to_json(contents)  # raises ValueError if there was no part, and so no writer
         writer.add_key_value_metadata({KEY: description})
     finally:
         if writer is not None:
@@ -213,11 +210,13 @@ def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
     d3rlpy = optional_package("d3rlpy", "d3rlpy")
     columns = d3rlpy_columns(dataset)
     if not dataset.has_vectors:
-        columns["observations"] = _float_vectors(columns["observations"], dataset.source.num_observations if one_hot else None)
-    is_discrete = isinstance(dataset.source.actions, int)
-    action_space = getattr(d3rlpy.constants.ActionSpace, "DISCRETE" if is_discrete else "CONTINUOUS")
-    size = dataset.source.num_actions if is_discrete else dataset.actions.shape[-1]
-    return d3rlpy.dataset.MDPDataset(**columns, action_space=action_space, action_size=size)
+        numbers = columns["observations"]
+        columns["observations"] = (
+            _one_hot(numbers, dataset.source.num_observations) if one_hot else numbers[:, None].astype(np.float32)
+        )
+    actions, kinds = dataset.source.actions, d3rlpy.constants.ActionSpace
+    kind, size = (kinds.DISCRETE, actions) if isinstance(actions, int) else (kinds.CONTINUOUS, actions.size)
+    return d3rlpy.dataset.MDPDataset(**columns, action_space=kind, action_size=size)
 
 
 def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, "row *feature"]]:
@@ -240,10 +239,7 @@ def d3rlpy_columns(dataset: Dataset) -> dict[str, Shaped[np.ndarray, "row *featu
     }
 
 
-def _float_vectors(observations: Int[np.ndarray, " row"], size: int | None) -> Float[np.ndarray, "row feature"]:
-    """Numbered observations as one-hot vectors of this size, or as vectors of one number."""
-    if size is None:
-        return observations[:, None].astype(np.float32)
+def _one_hot(observations: Int[np.ndarray, " row"], size: int) -> Float[np.ndarray, "row feature"]:
     vectors = np.zeros((len(observations), size), np.float32)
     vectors[np.arange(len(observations)), observations] = 1
     return vectors
@@ -266,20 +262,15 @@ def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
 
         for part in contents.counting(parts):
             columns = d3rlpy_columns(part)
-            observations = columns.pop("observations")
-            if part.has_vectors:
-                append("observations", observations)
-            else:
-                size = part.source.num_observations
-                at_once = max(1, _MOST_NUMBERS // size)
-                for first in range(0, len(observations), at_once):
-                    append("observations", _float_vectors(observations[first : first + at_once], size))
-            for name in ("actions", "rewards"):
-                values = columns.pop(name)
-                append(name, values.reshape(len(values), -1))
             columns["episode_terminals"] = columns["terminals"] + columns["timeouts"]  # d3rlpy 1 reads this column
             for name, values in columns.items():
-                append(name, values)
+                if name == "observations" and not part.has_vectors:
+                    size = part.source.num_observations
+                    at_once = max(1, _MOST_NUMBERS // size)
+                    for first in range(0, len(values), at_once):
+                        append(name, _one_hot(values[first : first + at_once], size))
+                else:
+                    append(name, values.reshape(len(values), -1) if name in ("actions", "rewards") else values)
         file.create_dataset(KEY, data=to_json(contents))
     return contents
 
@@ -290,7 +281,7 @@ _WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, "
 @contextlib.contextmanager
 def _complete_file(path: Path, staging: Path | None) -> Iterator[Path]:
     """A temporary file to write, which takes the path's name when it is complete."""
-    try:
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=staging or path.parent, prefix=f".{path.name}-") as folder:
             new = Path(folder, path.name)
@@ -298,5 +289,3 @@ def _complete_file(path: Path, staging: Path | None) -> Iterator[Path]:
             new.chmod(0o666 & ~umask())
             sync(new)
             new.replace(path)
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None

@@ -1,23 +1,43 @@
-"""Datasets of a trained team: any number of episodes, in parts of bounded size that survive an interruption."""
+"""Datasets of a trained team in any world: any number of episodes, in parts of bounded size that survive an interruption."""
 
 import contextlib
 import dataclasses
 import shutil
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.config import Explore
+from farflung.config.checks import whole_number, whole_seeds
 from farflung.data.archives import load_dataset, save_dataset
-from farflung.data.episodes import Dataset, joined
+from farflung.data.episodes import Dataset, Source, cut, joined, vector_episodes
 from farflung.data.goals import Place, observation_at, relabel
-from farflung.data.playing import play_compiled, play_hosted, random_team
-from farflung.data.sources import source_of
+from farflung.data.sources import hosted_table_source, hosted_vector_source, source_of
+from farflung.numerics.compilation import ReproducibleIfWorld
+from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
+from farflung.policies.rollout import Trajectories, play
 from farflung.runs import interrupts
 from farflung.runs.checkpoints import CheckpointWarning
 from farflung.runs.files import locked, open_collection
 from farflung.runs.run import Run, typical_seed
+from farflung.training.hosted import NetworkPlayer
+from farflung.worlds.hosted.players import OVER, Episodes, Player
+from farflung.worlds.hosted.world import HostedWorld
+from farflung.worlds.world import World
+
+_TRANSITIONS_PER_PART = 2**18
+_VECTOR_TRANSITIONS_PER_PART = 2**15
+"""Fewer, as a simulator's step may take much longer, and a part is always played to its end."""
+_HOSTED_TRANSITIONS_PER_PART = 2**16
 
 
 def collect(
@@ -77,12 +97,7 @@ def play_parts(
     first_part: int = 0,
     before: Dataset | None = None,
 ) -> Iterator[Dataset]:
-    """Plays the parts of a dataset for `finish_parts`; a part does not depend on whether earlier parts are played.
-
-    Args:
-        first_part: the number of the first part to play.
-        before: the part before it, needed if states are numbered as they are met.
-    """
+    """Plays the parts of a dataset for `finish_parts`, from number `first_part` on; `before` is the part before these."""
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
     team = random_team(world) if random else run.team(seed).policies
@@ -122,11 +137,7 @@ def _relabelled(part: Dataset, goal: Place, radius: float | None) -> Dataset:
 
 @contextlib.contextmanager
 def parts_folder(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder that holds the parts of a dataset until the dataset is complete; parts of another dataset are deleted.
-
-    Args:
-        about: everything that the dataset depends on.
-    """
+    """A folder that holds the parts of a dataset until it is complete; parts of a dataset about anything else are deleted."""
     open_collection(folder, dict(about), force=True)
     with locked(folder):
         try:
@@ -139,11 +150,7 @@ def parts_folder(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def resumed_parts(folder: Path, play: Callable[[int, Dataset | None], Iterator[Dataset]]) -> Iterator[Dataset]:
-    """The parts that the folder holds, then the parts that are played; each of these is saved there before it is used.
-
-    Args:
-        play: plays the parts from a number on, given the part before; a part must be the same each time.
-    """
+    """The parts that the folder holds, then those that are played from a number on, given the part before; these are saved."""
     first, before = 0, None
     while (path := _path(folder, first)).exists():
         try:
@@ -161,3 +168,177 @@ def resumed_parts(folder: Path, play: Callable[[int, Dataset | None], Iterator[D
 
 def _path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:06d}.npz"
+
+
+def random_team(world: World) -> Any:
+    """A team of one agent that takes random actions."""
+    if world.projection is not None:
+        return UniformPolicy(world.actions)
+    return TabularSoftmax(jnp.zeros((1, world.num_states, world.num_actions)))
+
+
+def play_compiled(
+    world: World, team: Any, episodes: int, random_seed: int, source: Source, first_part: int = 0
+) -> Iterator[Dataset]:
+    """Plays episodes in a compiled world; the number of devices does not change them."""
+    world = world.with_environment()
+    episodes = whole_number("episodes", episodes)
+    (random_seed,) = whole_seeds([random_seed])
+    has_vectors = world.projection is not None
+    most = _VECTOR_TRANSITIONS_PER_PART if has_vectors else _TRANSITIONS_PER_PART
+    num_rounds = max(1, most // (team.num_agents * world.horizon))
+    per_part = num_rounds * team.num_agents
+    num_parts = -(-episodes // per_part)
+    devices = jax.local_devices()[:num_parts]
+    copies = [jax.device_put((jr.key(random_seed), team, world), device) for device in devices]
+    to_dataset = _from_vectors if has_vectors else _from_states
+    playing: deque[Trajectories] = deque()
+    for part in range(first_part, num_parts):
+        for number in range(part + len(playing), min(part + len(copies), num_parts)):
+            playing.append(_play[world](*copies[number % len(copies)], number, num_rounds))
+        num_episodes = min(per_part, episodes - part * per_part)
+        agents = np.arange(num_episodes, dtype=np.int32) % team.num_agents
+        yield to_dataset(playing.popleft(), world, source, agents)
+
+
+@partial(ReproducibleIfWorld, static_argnums=4)
+def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int) -> Trajectories:
+    """Plays one part; the actions are those that the world executes."""
+    if world.projection is not None and world.may_end_early:
+        # One more action shows whether the state after the last one has ended the episode.
+        world = dataclasses.replace(world, horizon=world.horizon + 1)
+    played = play(jr.fold_in(key, part), team, world, num_rounds, 1)
+    if world.projection is None:
+        return played
+    executed = jax.vmap(team.executed)(played.actions.reshape(-1, *played.actions.shape[4:]))
+    return played._replace(actions=executed.reshape(played.actions.shape))
+
+
+def _from_vectors(played: Trajectories, world: World, source: Source, agents: Int[np.ndarray, " episode"]) -> Dataset:
+    states, actions, broken = (array.reshape(-1, *array.shape[3:])[: len(agents)] for array in map(np.asarray, played))
+    num_seen = np.isfinite(states).all(axis=-1).sum(axis=1, dtype=np.int32)
+    if num_seen.min() < 2:
+        raise ValueError("an episode was over before its first step, and an episode of a dataset has at least one step")
+    return vector_episodes(
+        states[:, : world.horizon + 1],
+        actions[:, : world.horizon],
+        source,
+        agents=agents,
+        lengths=np.minimum(num_seen - 1, world.horizon),
+        terminated=(num_seen <= actions.shape[1]) & (broken == 0),
+    )
+
+
+def _from_states(played: Trajectories, world: World, source: Source, agents: Int[np.ndarray, " episode"]) -> Dataset:
+    states, actions = (np.asarray(array).reshape(-1, array.shape[-1])[: len(agents)] for array in played[:2])
+    assert world.table is not None
+    assert source.world is not None
+    assert source.world.table is not None
+    labels, successors = np.asarray(source.world.table.labels), np.asarray(world.table.successors)
+    rewards = np.zeros(actions.shape, np.float32)
+    if (reward_table := np.asarray(world.table.rewards)).any():
+        before, after = states[:, :-1], states[:, 1:]
+        outcome = (successors[before, actions] == after[..., None]).argmax(axis=-1)
+        rewards = reward_table[before, actions, outcome]
+    is_numbered = np.array_equal(labels, np.arange(len(labels)))
+    terminated = np.zeros(len(states), bool)
+    dataset = Dataset(
+        observations=states if is_numbered else labels[states],
+        actions=actions,
+        rewards=rewards,
+        lengths=np.full(len(states), world.horizon, np.int32),
+        terminated=terminated,
+        truncated=~terminated,
+        agents=agents,
+        source=source,
+    )
+    is_end = (successors == np.arange(world.num_states)[:, None, None]).all(axis=(1, 2))
+    return cut(dataset, is_end[states[:, 1:]]) if is_end.any() else dataset
+
+
+def play_hosted(
+    world: World,
+    team: Any,
+    episodes: int,
+    random_seed: int,
+    metadata: Mapping[str, Any],
+    first_part: int = 0,
+    before: Dataset | None = None,
+) -> Iterator[Dataset]:
+    """Plays episodes in a host-stepped world; the source of a part, also of the one `before`, has the states met so far."""
+    episodes = whole_number("episodes", episodes)
+    (random_seed,) = whole_seeds([random_seed])
+    world = world.with_environment().snapshot()  # the run does not learn the states that are met here
+    players = (_Tables if world.projection is None else _Networks)(world, team, metadata)
+    if before is not None and not world.knows_all_states:
+        cast(Any, world).index.know(np.asarray(before.source.metadata["features"], np.int64))
+    num_agents = team.num_agents
+    per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
+    with cast(HostedWorld, world).open(num_agents, min(episodes, per_part)) as pool:
+        for part in range(first_part, -(-episodes // per_part)):
+            generator = np.random.default_rng([random_seed, part])
+            noise = players.draw(generator, (per_part, world.horizon))
+            seeds = generator.integers(2**31 - 1, size=per_part)
+            agents = np.arange(min(per_part, episodes - part * per_part)) % num_agents
+            played = pool.play(players.player(agents, noise[: len(agents)]), agents, seeds[: len(agents)])
+            yield players.dataset(played, agents.astype(np.int32))
+
+
+class _Tables:
+    """Plays by tables in a host-stepped world of numbered states."""
+
+    def __init__(self, world: Any, team: TabularSoftmax, metadata: Mapping[str, Any]) -> None:
+        self._world, self._metadata = world, metadata
+        probabilities = np.asarray(team.probabilities)
+        if not team.is_time_dependent:
+            probabilities = probabilities[:, None]
+        # In a state that the team has never met, actions are random.
+        unknown = np.full((*probabilities.shape[:2], 1, world.num_actions), 1 / world.num_actions)
+        self._thresholds = np.cumsum(np.concatenate([probabilities, unknown], axis=2), axis=-1)
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return generator.random(shape)
+
+    def player(self, agents: Int[np.ndarray, " episode"], noise: np.ndarray) -> Player:
+        return self._world.player(self._thresholds, agents, noise)
+
+    def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
+        source, first_observation = hosted_table_source(self._world, self._metadata)
+        is_seen, is_step = played.states != OVER, played.states[:, 1:] != OVER
+        actions = played.actions if "features" in source.metadata else np.asarray(self._world.env_actions)[played.actions]
+        return Dataset(
+            observations=np.where(is_seen, played.states + first_observation, 0),
+            actions=np.where(is_step, actions, 0),
+            rewards=played.rewards,
+            lengths=is_step.sum(axis=1, dtype=np.int32),
+            terminated=played.is_terminated,
+            truncated=~played.is_terminated,
+            agents=agents,
+            source=source,
+        )
+
+
+class _Networks:
+    """Plays by networks in a host-stepped world of vectors."""
+
+    def __init__(self, world: Any, team: NeuralPolicy | UniformPolicy, metadata: Mapping[str, Any]) -> None:
+        self._world, self._team, self._source = world, team, hosted_vector_source(world, metadata)
+        self._of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return generator.random((*shape, self._team.num_uniforms), np.float32)
+
+    def player(self, agents: Int[np.ndarray, " episode"], noise: np.ndarray) -> Player:
+        return NetworkPlayer(self._world, self._of_one_seed, np.zeros(len(agents), np.int64), agents, noise)
+
+    def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
+        is_step = np.isfinite(played.states[:, 1:]).all(axis=-1)
+        return vector_episodes(
+            played.states,
+            np.asarray(self._team.executed(jnp.asarray(played.actions))),
+            self._source,
+            agents=agents,
+            lengths=is_step.sum(axis=1, dtype=np.int32),
+            terminated=played.is_terminated,
+            rewards=played.rewards,
+        )

@@ -161,12 +161,6 @@ class Contents:
         return self.latest.source
 
     @property
-    def can_be_tried(self) -> bool:
-        """Whether the world is stored, so that a policy learnt from the data can be tested in it."""
-        world = self.source.world
-        return world is not None and (world.table is not None or bool(world.starts))
-
-    @property
     def entropy(self) -> float | None:
         """The entropy of the observations in nats; of vectors, the entropy over grid cells, or None without a grid."""
         return float(entropy(self.visits)) if self.visits.size else None

@@ -42,19 +42,30 @@ def relabel(
     if (goal is None) == (reward is None):
         raise ValueError("relabel takes either a goal or a reward, not both or none")
     if reward is not None:
-        return _with_rewards(dataset, reward)
+        steps = dataset.steps()
+        found = np.asarray(reward(steps.observations, steps.actions, steps.next_observations), np.float64)
+        if found.shape != steps.rewards.shape:
+            raise ValueError(
+                f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}"
+            )
+        rewards = np.zeros_like(dataset.rewards)
+        rewards[dataset.is_step] = found
+        return dataclasses.replace(dataset, rewards=rewards)
     assert goal is not None
     if dataset.has_vectors:
         place, radius = _place(dataset.source, goal, radius)
         assert dataset.source.projection is not None
         arrives = distances(dataset.source.projection, dataset.observations[:, 1:], place) <= np.float32(radius)
-        source = _with_place(dataset.source, place.tolist(), radius)
+        source, aim = dataset.source, {"goal": place.tolist(), "goal_radius": radius}
+        if source.environment is not None and (made := json.loads(source.environment))["id"] == POINT_MAZE:
+            made["kwargs"].update(aim)
+            source = dataclasses.replace(source, environment=json.dumps(made))
     else:
         if radius is not None:
             raise ValueError("a radius needs observations that are vectors, and these are numbers: leave it out")
-        number = _checked_number(dataset.source, goal)
-        arrives = dataset.observations[:, 1:] == number
-        source = dataclasses.replace(dataset.source, metadata={**dataset.source.metadata, "goal": number})
+        source, aim = dataset.source, {"goal": _checked_number(dataset.source, goal)}
+        arrives = dataset.observations[:, 1:] == aim["goal"]
+    source = dataclasses.replace(source, metadata={**source.metadata, **aim})
     rewards = (arrives & dataset.is_step).astype(np.float32)
     return cut(dataclasses.replace(dataset, rewards=rewards, source=source), arrives)
 
@@ -84,16 +95,6 @@ def distances(
     return np.linalg.norm(apart / np.asarray(projection.scale, np.float32), axis=-1)
 
 
-def _with_rewards(dataset: Dataset, reward: Reward) -> Dataset:
-    steps = dataset.steps()
-    found = np.asarray(reward(steps.observations, steps.actions, steps.next_observations), np.float64)
-    if found.shape != steps.rewards.shape:
-        raise ValueError(f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}")
-    rewards = np.zeros(dataset.rewards.shape, dataset.rewards.dtype)
-    rewards[dataset.is_step] = found
-    return dataclasses.replace(dataset, rewards=rewards)
-
-
 def _checked_number(source: Source, goal: int | float | Place) -> int:
     if isinstance(goal, Sequence) or goal not in range(source.num_observations):
         raise ValueError(f"a goal is an observation from 0 to {source.num_observations - 1}, not {goal}")
@@ -116,13 +117,3 @@ def _place(source: Source, goal: int | float | Place, radius: float | None) -> t
         raise ValueError("a goal needs a radius within which it is reached: give one, in units of the projection's scale")
     check_positive("the goal's radius", radius)
     return place, float(radius)
-
-
-def _with_place(source: Source, place: list[float], radius: float) -> Source:
-    """The source with a goal in its metadata, and in its environment if that is a point maze."""
-    environment = source.environment
-    if environment is not None and (made := json.loads(environment))["id"] == POINT_MAZE:
-        made["kwargs"].update(goal=place, goal_radius=radius)
-        environment = json.dumps(made)
-    metadata = {**source.metadata, "goal": place, "goal_radius": radius}
-    return dataclasses.replace(source, environment=environment, metadata=metadata)

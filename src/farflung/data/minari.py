@@ -22,7 +22,7 @@ from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
 from farflung.data.episodes import Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.runs import interrupts
-from farflung.runs.files import sync
+from farflung.runs.files import sync, write_errors
 from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Box
 
@@ -76,9 +76,12 @@ def to_minari(
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             storage = storage or _new(dataset_id, part, data_format)
             storage.update_episodes(_buffers(part))
-            storage.update_episode_metadata(
-                _episode_metadata(part), range(contents.num_episodes - len(part), contents.num_episodes)
+            team = part.source.metadata.get("team")
+            about = (
+                {"agent": agent} | ({} if team is None else {"policy": f"{team}/agent-{agent}"})
+                for agent in part.agents.tolist()
             )
+            storage.update_episode_metadata(about, range(contents.num_episodes - len(part), contents.num_episodes))
         metadata = json.loads(to_json(contents))
         del storage.get_size
         storage.update_metadata({KEY: metadata, "dataset_size": storage.get_size()})
@@ -90,24 +93,21 @@ def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Ite
     """Makes Minari write to a temporary folder, which takes the dataset's place when the dataset is complete."""
     check_is_new(dataset_id, force)
     path, root = minari_path(dataset_id), minari_path("any-v0").parent
-    try:
-        with tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or root) as folder:
-            with _minari_root(folder):
-                yield
-                new = minari_path(dataset_id)
-            for file in new.rglob("*"):
-                sync(file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for namespace in Path(folder).rglob(_NAMESPACE):
-                place = root / namespace.relative_to(folder)
-                if not place.exists():
-                    namespace.replace(place)
-            with interrupts.uninterrupted():
-                if path.exists():
-                    path.rename(Path(folder, "old"))
-                new.rename(path)
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+    with write_errors(path), tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or root) as folder:
+        with _minari_root(folder):
+            yield
+            new = minari_path(dataset_id)
+        for file in new.rglob("*"):
+            sync(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for namespace in Path(folder).rglob(_NAMESPACE):
+            place = root / namespace.relative_to(folder)
+            if not place.exists():
+                namespace.replace(place)
+        with interrupts.uninterrupted():
+            if path.exists():
+                path.rename(Path(folder, "old"))
+            new.rename(path)
 
 
 @contextlib.contextmanager
@@ -164,12 +164,6 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
             truncations=truncations[episode, :length],
             infos={},  # without infos, Minari cannot print an episode of an HDF5 file
         )
-
-
-def _episode_metadata(dataset: Dataset) -> Iterator[dict[str, Any]]:
-    team = dataset.source.metadata.get("team")
-    for agent in dataset.agents.tolist():
-        yield {"agent": agent} if team is None else {"agent": agent, "policy": f"{team}/agent-{agent}"}
 
 
 def from_minari(dataset: Any) -> Dataset:

@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, Int
 
 from farflung.config import OfflineLearning
 from farflung.data.archives import load_dataset
+from farflung.data.collecting import play_compiled, random_team
 from farflung.data.episodes import Dataset, Steps, joined, states_of
 from farflung.data.implicit_q_learning import Experience, ImplicitQLearning, reach_goals, spread_goals
 from farflung.data.minari import from_minari
-from farflung.data.playing import play_compiled, random_team
 from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms, untrained_success
 from farflung.data.sources import point_maze_of
 from farflung.worlds.tabular import TabularMDP

@@ -52,12 +52,7 @@ def goal_success(
     goals: Int[Array, " goal"],
     settings: QLearning = PAPER,
 ) -> Float[Array, "dataset goal"]:
-    """How often Q-learning on each dataset reaches each goal; all datasets and goals are learnt side by side.
-
-    Args:
-        keys: one per dataset.
-        data: with a leading dataset axis.
-    """
+    """How often Q-learning on each dataset reaches each goal; all datasets and goals are learnt side by side."""
     num_draws = settings.num_batches * settings.batch_size
 
     def reach(noise: Float[Array, " uniform"], data: Transitions, goal: Int[Array, ""]) -> Float[Array, ""]:
@@ -87,9 +82,6 @@ def q_values(
     """Q-values after tabular Q-learning on minibatches drawn with replacement, one transition after the other.
 
     The data is relabelled: reaching the goal pays 1 and ends the episode, every other step pays 0.
-
-    Args:
-        noise: one uniform number for each transition to draw.
     """
     num_actions = world.num_actions
 
@@ -115,10 +107,7 @@ def success_rate(
     """The share of episodes in which the greedy policy reaches the goal.
 
     Each episode draws an order of the actions in each state once, and breaks ties by it, so that neither a favourite action
-    nor a random walk reaches goals that were not learnt.
-
-    Args:
-        noise: `numnum_episode_uniforms` uniform numbers for each episode.
+    nor a random walk reaches goals that were not learnt. An episode takes `num_episode_uniforms` uniform numbers.
     """
     is_best = values >= jnp.max(values, axis=-1, keepdims=True)
 

@@ -20,8 +20,7 @@ from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES, check_version, parse_object
 from farflung.data.episodes import Contents, Source
 from farflung.runs.files import FORMAT_VERSION
-from farflung.runs.run import Run
-from farflung.runs.worlds import world_from_bytes, world_to_bytes
+from farflung.runs.run import Run, world_from, world_to_bytes
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable
@@ -58,11 +57,17 @@ def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
 
 def continuous_source(world: World, metadata: Mapping[str, Any]) -> Source:
     """The source of episodes in a compiled world whose states are vectors."""
-    stored = world if _is_restored_from_arrays(world) else None
-    spec = None if stored is None else continuous_spec(stored)
-    if spec is None:
-        return _vector_source(world, None, None, metadata, stored)
-    return _vector_source(world, read_space(gymnasium.make(spec).observation_space), spec_to_json(spec), metadata, stored)
+    source = _vector_source(world, metadata)
+    try:
+        if not eqx.tree_equal(read_world(world.to_arrays()), world):
+            return source
+    except ValueError:
+        return source
+    source = dataclasses.replace(source, world=world)
+    if (spec := continuous_spec(world)) is None:
+        return source
+    observations = read_space(gymnasium.make(spec).observation_space)
+    return dataclasses.replace(source, observations=observations, environment=spec_to_json(spec))
 
 
 def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> Source:
@@ -70,9 +75,10 @@ def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> S
     assert world.make is not None
     space = world.observation_space
     if not (world.settings and world.observe is None and isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1):
-        return _vector_source(world, None, None, metadata)
+        return _vector_source(world, metadata)
     with contextlib.closing(world.make()) as environment:
-        found = _vector_source(world, read_space(environment.observation_space), None, metadata)
+        observations = read_space(environment.observation_space)
+        found = dataclasses.replace(_vector_source(world, metadata), observations=observations)
         if environment.spec is None or read_space(environment.action_space) != found.actions:
             return found
         return dataclasses.replace(found, environment=spec_to_json(environment.spec))
@@ -96,51 +102,34 @@ def hosted_table_source(world: HostedTable, metadata: Mapping[str, Any]) -> tupl
     return Source(world.num_states, world.num_actions, None, None, {**metadata, **features}), 0
 
 
-def _vector_source(
-    world: World,
-    observations: int | Box | None,
-    environment: str | None,
-    metadata: Mapping[str, Any],
-    stored: World | None = None,
-) -> Source:
-    """The source of episodes of vectors.
-
-    Args:
-        observations: None if observations have no bounds.
-        stored: the world itself, if a dataset can store it.
-    """
+def _vector_source(world: World, metadata: Mapping[str, Any]) -> Source:
+    """The source of episodes of vectors without bounds; neither the world nor its environment is stored."""
     actions = world.actions.num if isinstance(world.actions, Discrete) else world.actions
     unbounded = Box((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
-    return Source(unbounded if observations is None else observations, actions, stored, environment, metadata, world.projection)
+    return Source(unbounded, actions, None, None, metadata, world.projection)
 
 
 def continuous_spec(world: World) -> EnvSpec | None:
     """The Gymnasium environment with the same dynamics, though perhaps with rewards and early ends; None if there is none."""
     if maze := point_maze_of(world):
-        spec = copy.deepcopy(gymnasium.spec(POINT_MAZE))
-        spec.kwargs.update(world=maze.recipe)
-    elif world.name in _CLASSICS:
-        spec = copy.deepcopy(gymnasium.spec(_CLASSICS[world.name]))
-    else:
-        return None
-    spec.max_episode_steps = world.horizon
+        return _spec(POINT_MAZE, world, world=maze.recipe)
+    return _spec(_CLASSICS[world.name], world) if world.name in _CLASSICS else None
+
+
+def _spec(name: str, like: World, **options: Any) -> EnvSpec:
+    """A registered environment with these options and the horizon of a world."""
+    spec = copy.deepcopy(gymnasium.spec(name))
+    spec.kwargs.update(options)
+    spec.max_episode_steps = like.horizon
     return spec
-
-
-def _is_restored_from_arrays(world: World) -> bool:
-    try:
-        return bool(eqx.tree_equal(read_world(world.to_arrays()), world))
-    except ValueError:
-        return False
 
 
 def _num_values(environment: gymnasium.Env[Any, Any]) -> tuple[int, int] | None:
     """The numbers of observations and actions of an environment; None if one of them is not a whole number from 0 on."""
-    observations, actions = environment.observation_space, environment.action_space
-    for space in (observations, actions):
-        if not isinstance(space, gymnasium.spaces.Discrete) or space.start < 0:
-            return None
-    return cast(int, read_space(observations)), cast(int, read_space(actions))
+    spaces = (environment.observation_space, environment.action_space)
+    if not all(isinstance(space, gymnasium.spaces.Discrete) and space.start >= 0 for space in spaces):
+        return None
+    return cast(int, read_space(spaces[0])), cast(int, read_space(spaces[1]))
 
 
 def spec_to_json(spec: EnvSpec) -> str | None:
@@ -182,16 +171,15 @@ def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
     if config.world in PAPER_WORLDS:
         family, variant = config.world.split("-")
         options = {"stochastic": variant == "stoc"} if config.slip is None else {"slip": config.slip}
-        spec = copy.deepcopy(gymnasium.spec(f"farflung/{family.capitalize()}-v0"))
-        spec.kwargs.update(options)
+        spec = _spec(f"farflung/{family.capitalize()}-v0", world, **options)
     elif config.world in gymnasium.registry:
-        spec = copy.deepcopy(gymnasium.spec(config.world))
+        spec = _spec(config.world, world)
     elif world.positions is not None and world.num_actions == len(MOVES):
-        spec = copy.deepcopy(gymnasium.spec("farflung/Grid-v0"))
-        spec.kwargs.update(map=_drawn(world), slip=_slip(world))
+        # In some cell, a move and its slips lead to different cells: there the move has probability 1 - slip, the least of all.
+        slip = round(float(1 - np.asarray(world.probabilities).max(axis=-1).min()), 6)
+        spec = _spec("farflung/Grid-v0", world, map=_drawn(world), slip=slip)
     else:
         return None
-    spec.max_episode_steps = world.horizon
     return spec if _are_equal(from_gymnasium(gymnasium.make(spec)), world) else None
 
 
@@ -225,7 +213,10 @@ def from_json(text: str) -> Source:
         projection = read_projection(projection, observations.size if isinstance(observations, Box) else 0)
     if environment is not None:
         parse_object(environment)
-    return Source(observations, actions, None if world is None else _read_world(world), environment, values, projection)
+    stored = None if world is None else world_from(base64.b64decode(world, validate=True))
+    if stored is not None and stored.is_hosted:
+        raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
+    return Source(observations, actions, stored, environment, values, projection)
 
 
 def _space_to_json(space: int | Box) -> int | dict[str, list[float | None]]:
@@ -245,13 +236,6 @@ def _space_from_json(name: str, space: Any) -> int | Box:
     return Box(*bounds)
 
 
-def _read_world(text: str) -> World:
-    world = world_from_bytes(base64.b64decode(text, validate=True))
-    if world.is_hosted:
-        raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
-    return world
-
-
 def _numbered(world: TabularMDP) -> TabularMDP:
     return eqx.tree_at(lambda world: world.labels, world, jnp.arange(world.num_states, dtype=jnp.int32))
 
@@ -267,15 +251,7 @@ def _drawn(world: TabularMDP) -> str:
     return "\n".join(map("".join, cells))
 
 
-def _slip(world: TabularMDP) -> float:
-    # In some cell, a move and its slips lead to different cells: there the move has probability 1 - slip, the least of all.
-    return round(float(1 - np.asarray(world.probabilities).max(axis=-1).min()), 6)
-
-
 def _are_equal(world: TabularMDP, other: TabularMDP) -> bool:
-    def tables(world: TabularMDP) -> list[np.ndarray]:
-        named = (world.successors, world.probabilities, world.rewards, world.start_distribution)
-        return [np.asarray(table) for table in named]
-
-    pairs = list(zip(tables(world), tables(other), strict=True))
+    names = ("successors", "probabilities", "rewards", "start_distribution")
+    pairs = ((np.asarray(getattr(world, name)), np.asarray(getattr(other, name))) for name in names)
     return all(one.shape == two.shape and np.allclose(one, two, atol=1e-5) for one, two in pairs)

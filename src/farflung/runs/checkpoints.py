@@ -19,11 +19,10 @@ import numpy as np
 from farflung.config import Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
-from farflung.runs.contents import CONFIG, METRICS, WORLD, check_files, check_visits, read_config, write_header
+from farflung.runs import run
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
-from farflung.runs.run import UNFINISHED
-from farflung.runs.worlds import world_from_arrays, world_from_bytes, world_to_bytes
+from farflung.runs.run import CONFIG, METRICS, UNFINISHED, WORLD, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
 from farflung.worlds.world import World
 
@@ -125,17 +124,13 @@ class Checkpointer:
             raise ValueError(f"no checkpoint of {self.out} can be read: start the training again with --force")
         return None
 
-    @property
-    def has_checkpoints(self) -> bool:
-        return bool(_checkpoints(self.folder))
-
     @contextlib.contextmanager
     def resume_hint(self) -> Iterator[None]:
         """Adds a hint to errors: how to resume from the last checkpoint, if there is one."""
         try:
             yield
         except ValueError as error:
-            if not self.has_checkpoints:
+            if not _checkpoints(self.folder):
                 raise
             raise ValueError(f"{error}; continue from the last checkpoint with farflung resume {self.out}") from error
 
@@ -160,12 +155,12 @@ def new_checkpoints(
                     shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             content = world_to_bytes(world)
             write_atomically(folder / WORLD, content)
-            header = write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
+            header = run.write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
             write_atomically(folder / CONFIG, header)
             try:
                 yield checkpointer
             finally:
-                if not checkpointer.has_checkpoints:
+                if not _checkpoints(folder):
                     checkpointer.discard()
                     with contextlib.suppress(OSError):
                         if is_new:
@@ -184,17 +179,18 @@ def open_checkpoints(
     folder, unusable = out / UNFINISHED, f"{str(out)[:200]} cannot be resumed"
     with one_line_errors(unusable):
         is_unfinished, is_run = (folder / CONFIG).is_file(), (out / CONFIG).is_file()
-        if is_unfinished:
-            _check_links(folder)
+        for path in (folder, *folder.iterdir()) if is_unfinished else ():
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
+                raise ValueError(f"{path.name} is a link or a pipe")
     if not is_unfinished:
         raise ValueError(f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume")
     with locked(folder, out):
         with one_line_errors(unusable):
             header = read_object(member(folder, CONFIG))
-            config = read_config(header)
-            check_files(header, folder)
+            config = run.read_config(header)
+            run.check_files(header, folder)
             if world is None:
-                world = world_from_arrays(read_arrays(member(folder, WORLD)))
+                world = run.world_from(member(folder, WORLD))
             elif not world.is_hosted and "sha256" in header and _sha256(world_to_bytes(world)) != header["sha256"][WORLD]:
                 raise ValueError("its training was started in another world")
             stepping = dict(header["stepping"])
@@ -202,13 +198,6 @@ def open_checkpoints(
                 raise ValueError(f"its stepping has {', '.join(stepping)} instead of {', '.join(world.stepping)}")
             world = world.with_environment(**stepping)
         yield Checkpointer(out, config, world, minutes, updates)
-
-
-def _check_links(folder: Path) -> None:
-    """Raises ValueError if a file of the folder is a symbolic link or a pipe, where writing would have effects elsewhere."""
-    for path in (folder, *folder.iterdir()):
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            raise ValueError(f"{path.name} is a link or a pipe")
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -254,10 +243,10 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     for leaf in leaves:
         if leaf.shape[:1] != (len(config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it has the wrong number of seeds, or values that are not finite")
-    world = world_from_bytes(arrays["world"].tobytes()) if "world" in arrays else None
+    world = run.world_from(arrays["world"].tobytes()) if "world" in arrays else None
     host_statistics = None
     if "visits" in arrays:
-        check_visits(arrays["visits"], config)
+        run.check_visits(arrays["visits"], config)
         num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
         host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
     seconds, num_bytes, checksum = about["seconds"], about["metrics"]["bytes"], about["metrics"]["crc32"]

@@ -8,10 +8,10 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -71,7 +71,8 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
                 check_version(found.pop("format_version", None), FORMAT_VERSION, found.get("farflung"))
                 if found == wanted:
                     return
-                described = _differences(found, wanted)
+                keys = sorted(key for key in wanted.keys() | found.keys() if found.get(key) != wanted.get(key))
+                described = "with " + ", ".join(f"{key} {found.get(key)} instead of {wanted.get(key)}" for key in keys)
             except ValueError as error:
                 described = f"that cannot be read ({error})"
             if not force:
@@ -83,40 +84,30 @@ def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False
         write_atomically(path / _COLLECTION, json.dumps(header, indent=2) + "\n")
 
 
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return "with " + ", ".join(
-        f"{key} {found.get(key)} instead of {wanted.get(key)}"
-        for key in sorted(wanted.keys() | found.keys())
-        if found.get(key) != wanted.get(key)
-    )
+def archive(arrays: Mapping[str, Any]) -> bytes:
+    """NumPy's compressed archive of the arrays that are not None."""
+    file = io.BytesIO()
+    given = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+    np.savez_compressed(file, allow_pickle=False, **given)
+    return file.getvalue()
 
 
-class Results(NamedTuple):
-    """The folder into which one command writes its results."""
-
-    path: Path
-
-    def write(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, text if text.endswith("\n") else text + "\n")
-
-    def write_table(self, name: str, rows: Iterable[Sequence[object]]) -> None:
-        """Writes a CSV file; the first row holds the column names."""
-        self.write(name, to_csv(rows))
-
-    def write_arrays(self, name: str, **arrays: Any) -> None:
-        """Writes a compressed NumPy archive."""
-        file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
-        write_atomically(self.path / name, file.getvalue())
-
-    def draw(self, name: str, figure: Figure) -> None:
-        """Writes a figure as PNG and SVG."""
-        save_figure(figure, self.path / name)
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """Writes JSON files, CSV files of rows and NumPy archives, by the suffixes of their names; figures have no suffix."""
+    for name, result in results.items():
+        if name.endswith(".json"):
+            write_atomically(folder / name, to_json(result, indent=2) + "\n")
+        elif name.endswith(".csv"):
+            write_atomically(folder / name, to_csv(result))
+        elif name.endswith(".npz"):
+            write_atomically(folder / name, archive(result))
+        else:
+            save_figure(result, folder / name)
 
 
 @contextlib.contextmanager
-def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[Results]:
-    """A folder for the results of one command; results of the same settings are overwritten.
+def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[None]:
+    """A folder for the results of one command, where `write_results` overwrites results of the same settings.
 
     A new folder is removed again if the command writes nothing.
     """
@@ -124,7 +115,7 @@ def open_results(path: Path, command: str, settings: dict[str, Any], *, force: b
     open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
     try:
         with write_errors(path):
-            yield Results(path)
+            yield
     finally:
         if not was_there and [child.name for child in path.iterdir()] == [_COLLECTION]:
             shutil.rmtree(path)
@@ -136,13 +127,12 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
     number, is_new_parent = 1, not parent.exists()
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            path.mkdir(parents=True)
-            break
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
+        with write_errors(path):
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
     try:
         yield path
     finally:
@@ -193,10 +183,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
-    """Exclusive lock on a folder; a second process gets a ValueError that names the first. A killed process holds no lock.
+    """Exclusive lock on a folder; a second process gets a ValueError that names `what`, by default the folder, and the first.
 
-    Args:
-        what: how the error names the folder; by default its own path.
+    A killed process holds no lock.
     """
     path = folder / LOCK
     own: list[os.stat_result] = []

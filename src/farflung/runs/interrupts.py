@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -38,11 +39,8 @@ def check() -> None:
 def interruptible(last_words: Callable[[], None]) -> Iterator[None]:
     """Makes Ctrl-C and SIGTERM raise `Stopped` in a program, except in its `stoppable` blocks.
 
-    The process ends at once if a second signal comes, if it does not respond within 2 s (in compiled code), or if an exception
-    would be lost (in an import or a garbage collection).
-
-    Args:
-        last_words: called when the process ends in this way.
+    The process calls `last_words` and ends at once if a second signal comes, if it does not respond within 2 s (in compiled
+    code), or if an exception would be lost (in an import or a garbage collection).
     """
     if _watch is not None or not _is_main_thread():
         yield
@@ -133,9 +131,8 @@ class _Watch(threading.Thread):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._descriptor)
-        if self._warnings is None:
-            os.environ.pop("PYTHONWARNINGS", None)
-        else:
+        os.environ.pop("PYTHONWARNINGS", None)
+        if self._warnings is not None:
             os.environ["PYTHONWARNINGS"] = self._warnings
         self._sender.close()
         self.join()
@@ -169,7 +166,7 @@ class _Watch(threading.Thread):
         self.signal = self.signal or number
         is_first, self._is_handled = not self._is_handled, True
         if is_first and self.num_blocks == 0:
-            if _is_importing(frame):
+            if any(each.f_code.co_filename == "<frozen importlib._bootstrap>" for each, _ in traceback.walk_stack(frame)):
                 self.end(128 + number)
             raise Stopped
 
@@ -180,14 +177,6 @@ class _Watch(threading.Thread):
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _unhandled() -> list[signal.Signals]:

@@ -77,11 +77,7 @@ class MetricsTable:
     """The metrics table of a training in progress: new rows in memory, older rows in a growing CSV file if there is a path."""
 
     def __init__(self, seeds: Sequence[int], path: Path | None = None, num_bytes: int = 0, checksum: int = 0) -> None:
-        """
-        Args:
-            num_bytes: how many bytes of the file belong to the table; the next `flush` cuts off all others.
-            checksum: the CRC-32 of these bytes.
-        """
+        """Of the file, only `num_bytes` with this CRC-32 belong to the table; the next `flush` cuts off all others."""
         self._seeds, self._path, self.num_bytes, self.checksum = tuple(seeds), path, num_bytes, checksum
         self._latest: list[Columns] = []
         self.shown: tuple[float, float] | tuple[None, None] = (None, None)

@@ -54,11 +54,9 @@ def final_table(run: Run) -> list[tuple[str, str, str, str]]:
 
 
 def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """A statistic of independent samples with its percentile bootstrap interval, which resamples whole seeds.
+    """A statistic of independent samples [seed, ...] with its percentile bootstrap interval, which resamples whole seeds.
 
-    Args:
-        statistic: takes the samples and `axis`, as NumPy's reductions do, and reduces all axes of a sample.
-        samples: arrays whose first axis is the seed.
+    The statistic takes the samples and `axis`, as NumPy's reductions do, and reduces all axes of a sample.
     """
     axes = tuple(range(-samples[0].ndim, 0))
     value = float(statistic(*samples, axis=axes))

@@ -1,14 +1,16 @@
-"""`farflung compare`."""
+"""`farflung compare` and `farflung film`: finished runs."""
 
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from farflung.cli.terminal import Printing, out_option, switch, table
-from farflung.config import Compare
+from farflung.cli import terminal
+from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
+from farflung.config import Compare, Film
+from farflung.config.checks import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,17 +24,21 @@ def compare(
     printing: Printing,
     out: Annotated[Path | None, out_option("Directory for the figure and the numbers.", "nothing is written")] = None,
     force: Annotated[bool, switch("Replace another comparison that is in the output directory.")] = False,
-) -> int:
+) -> None:
     """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
     named = [_split(argument) for argument in config.runs]
+    from farflung.runs.files import open_results, write_results
     from farflung.studies.compare.comparison import compare as compare_runs  # imports JAX
 
     comparison = compare_runs(_load(named), config.metric)
     summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
     if out is not None:
-        _save(out, force, config, summary, comparison)
+        from farflung.studies.compare.figures import compared
+
+        with open_results(out, "compare", dataclasses.asdict(config), force=force):
+            results = {"comparison.json": summary, **_tables(comparison), "comparison": compared(comparison)}
+            write_results(out, results)
     printing.report(summary, partial(_print, comparison, out))
-    return 0
 
 
 def _split(argument: str) -> tuple[str, Path]:
@@ -51,17 +57,6 @@ def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Run]] | list[Run
     if unnamed:
         return runs
     return {name: [run for run, (its, _) in zip(runs, named, strict=True) if its == name] for name, _ in named}
-
-
-def _save(out: Path, force: bool, config: Compare, summary: dict[str, Any], comparison: "Comparison") -> None:
-    from farflung.runs.files import open_results, to_json
-    from farflung.studies.compare.figures import compared
-
-    with open_results(out, "compare", dataclasses.asdict(config), force=force) as results:
-        results.write("comparison.json", to_json(summary, indent=2))
-        for name, rows in _tables(comparison).items():
-            results.write_table(f"{name}.csv", rows)
-        results.draw("comparison", compared(comparison))
 
 
 def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
@@ -83,11 +78,11 @@ def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
         (name, *row) for name, found in comparison.curves.items() for row in zip(comparison.steps[name], *found, strict=True)
     ]
     return {
-        "scores": [("algorithm", "task", "number", "score"), *scores],
-        "aggregates": [("algorithm", "measure", *bounds), *aggregates],
-        "improvements": [("better", "worse", *bounds), *improvements],
-        "profiles": [("algorithm", "threshold", *bounds), *profiles],
-        "curves": [("algorithm", "steps", *bounds), *curves],
+        "scores.csv": [("algorithm", "task", "number", "score"), *scores],
+        "aggregates.csv": [("algorithm", "measure", *bounds), *aggregates],
+        "improvements.csv": [("better", "worse", *bounds), *improvements],
+        "profiles.csv": [("algorithm", "threshold", *bounds), *profiles],
+        "curves.csv": [("algorithm", "steps", *bounds), *curves],
     }
 
 
@@ -109,11 +104,41 @@ def _print(comparison: "Comparison", out: Path | None, console: "Console") -> No
     console.print("below each number: its 95% interval, a stratified bootstrap over seeds")
     if comparison.left_out:
         console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")
-    if out is None:
-        console.print("--out DIR saves the numbers and a figure with performance profiles and learning curves")
-    else:
-        console.print(f"saved in {out}: see {out / 'comparison.png'}", soft_wrap=True)
+    print_saved(console, out, "comparison.png", "the numbers and a figure with performance profiles and learning curves")
 
 
 def _cell(estimate: "Estimate", decimals: int) -> str:
     return f"{estimate.value:.{decimals}f}\n{estimate.low:.{decimals}f}\N{EN DASH}{estimate.high:.{decimals}f}"
+
+
+def film(
+    config: Film,
+    out: Annotated[
+        Path | None, out_option("File for the film: a .gif or, if ffmpeg is installed, an .mp4.", "film.gif in the run", "FILE")
+    ] = None,
+    force: Annotated[bool, switch("Replace a film that exists already.")] = False,
+    quiet: Annotated[bool, switch("Print errors only.")] = False,
+) -> None:
+    """Show how a trained team explores, as a GIF or MP4."""
+    from farflung.figures.film import film as make_film  # imports JAX
+    from farflung.runs.interrupts import Stopped
+    from farflung.runs.run import load_run
+
+    terminal.import_world(config.world)
+    trained = load_run(config.run)
+    path = Path(config.run) / "film.gif" if out is None else out
+    with progress_bar(quiet) as show:
+        try:
+            make_film(
+                trained,
+                path,
+                element=config.element,
+                seconds=config.seconds,
+                fps=config.fps,
+                force=force,
+                on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
+            )
+        except KeyboardInterrupt:
+            raise Stopped("nothing was written") from None
+    if not quiet:
+        print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,254 @@
+"""`farflung collect` and `farflung offline`: datasets, and what can be learnt from them."""
+
+import dataclasses
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from farflung.cli import terminal
+from farflung.cli.terminal import Printing, one_line_warnings, out_option, print_saved, progress_bar, switch, table
+from farflung.config import Collect, OfflineLearning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from farflung.data import Dataset
+    from farflung.data.episodes import Contents
+    from farflung.data.offline import Reached
+
+_MOST_ROWS, _ROWS_AT_ENDS = 60, 15
+_SUFFIXES = {"npz": ".npz", "parquet": ".parquet", "d3rlpy": ".h5"}
+_EPISODES_AT_ONCE = 1000
+
+
+def collect(
+    config: Collect,
+    printing: Printing,
+    out: Annotated[
+        Path | None,
+        out_option(
+            "File for the dataset. (Minari's datasets lie in $MINARI_DATASETS_PATH or ~/.minari instead.)",
+            "the run's name",
+            "FILE",
+        ),
+    ] = None,
+    force: Annotated[bool, switch("Replace a dataset of the same name.")] = False,
+) -> None:
+    """Play episodes with a trained team and save them as a dataset for offline RL."""
+    if config.format not in _SUFFIXES and out is not None:
+        raise ValueError("--out is for a file: name a Minari dataset with --dataset, or choose another --format")
+    if config.format in _SUFFIXES and config.dataset is not None:
+        raise ValueError(f"--dataset is the id of a Minari dataset: name the {config.format} file with --out")
+    terminal.use_all_cores()
+    from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts  # imports JAX
+    from farflung.data.episodes import in_pieces
+    from farflung.runs.interrupts import Stopped
+    from farflung.runs.run import CONFIG, digest, load_run, typical_seed
+
+    terminal.import_world(config.world)
+    trained = load_run(config.run)
+    seed = typical_seed(trained) if config.seed is None else config.seed
+    trained.team(seed)  # raises ValueError if there is none
+    began = time.perf_counter()
+    write, name, path, staging = _writer(config, out, force)
+    aim = (config.goal, config.goal_radius)
+    played = partial(play_parts, trained, config.episodes, *aim, random_seed=config.random_seed, random=config.random)
+    about = {"farflung": version("farflung"), "command": "collect", **dataclasses.asdict(config)}
+    about |= {"seed": seed, "fingerprint": digest(Path(config.run, CONFIG))}  # the config has the checksums of all files
+    del about["world"]  # the run's own
+    with one_line_warnings(), progress_bar(printing.quiet) as show, parts_folder(staging, about) as folder:
+        parts = resumed_parts(folder, lambda first, before: played(seed=seed, first_part=first, before=before))
+        parts = finish_parts(parts, *aim)
+        if config.format not in _SUFFIXES:
+            parts = in_pieces(parts, _EPISODES_AT_ONCE)  # Minari takes a second for so many
+
+        def watched() -> Iterator["Dataset"]:
+            done = 0
+            for part in parts:
+                show(name, done, config.episodes, f"{done:,} episodes")
+                yield part
+                done += len(part)
+            show(name, done, config.episodes, f"{done:,} episodes")
+
+        try:
+            contents = write(watched(), staging=folder)
+        except KeyboardInterrupt:
+            raise Stopped("the episodes so far are saved: the same command continues") from None
+    seconds = time.perf_counter() - began
+    summary = {
+        "farflung": version("farflung"),
+        "run": config.run,
+        "dataset": name,
+        "format": config.format,
+        "path": str(path),
+        "environment": None if contents.source.environment is None else json.loads(contents.source.environment)["id"],
+        "seed": seed,
+        "random_seed": config.random_seed,
+        "random": config.random,
+        "agents": trained.policies.num_agents,
+        "episodes": contents.num_episodes,
+        "transitions": contents.num_transitions,
+        "entropy": contents.entropy,
+        "normalized_entropy": None if contents.entropy is None else contents.entropy / math.log(trained.world.num_states),
+        "seconds": seconds,
+    }
+    printing.report(summary, partial(_print_dataset, summary, contents), beside_json=True)
+
+
+def _writer(config: Collect, out: Path | None, force: bool) -> tuple[Callable[..., "Contents"], str, Path, Path]:
+    """A function that writes the dataset, the dataset's name and path, and a folder for episodes until it is complete.
+
+    Raises ValueError if the dataset exists already or cannot be written there.
+    """
+    from farflung.data import save_dataset, to_minari
+    from farflung.data.archives import check_file
+    from farflung.data.minari import check_is_new, minari_path
+
+    stem = Path(config.run).resolve().name
+    if config.format in _SUFFIXES:
+        path = out or Path(stem + _SUFFIXES[config.format])
+        check_file(path, force)
+        if path.suffix != _SUFFIXES[config.format]:
+            raise ValueError(f"a file of the format {config.format} ends with {_SUFFIXES[config.format]}, not as {path}")
+        staging = path.parent / f".{path.name}-unfinished"
+        return partial(save_dataset, path=path, force=force), str(path), path, staging
+    name = config.dataset or f"farflung/{re.sub(r'[^-_a-zA-Z0-9]', '-', stem)}-v0"
+    check_is_new(name, force)
+    data_format = "arrow" if config.format == "minari-arrow" else "hdf5"
+    staging = minari_path("any-v0").parent / f".{name.replace('/', '-')}-unfinished"
+    write = partial(to_minari, dataset_id=name, data_format=data_format, force=force)
+    return write, name, minari_path(name), staging
+
+
+def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Console") -> None:
+    players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
+    players = "random actions" if summary["random"] else f"{players} (seed {summary['seed']})"
+    lines = [
+        f"{summary['episodes']:,} episodes of {players}, {summary['transitions']:,} transitions in {summary['seconds']:.1f} s"
+    ]
+    has_vectors = contents.latest.has_vectors
+    if summary["entropy"] is not None:
+        states = "the cells of a grid" if has_vectors else "states"
+        lines.append(f"state entropy {summary['entropy']:.4f} nats, {summary['normalized_entropy']:.4f} of log({states})")
+    if summary["environment"] is None:
+        numbers = "" if has_vectors else ": its observations are farflung's own numbers of the states"
+        lines.append(f"the dataset has no environment to recover{numbers}")
+    else:
+        lines.append(f"environment {summary['environment']}")
+    lines.append(f"written to {summary['path']}")
+    world = contents.source.world  # where a policy that is learnt from the dataset can be tested
+    if summary["format"] != "d3rlpy" and world is not None and (world.table is not None or world.starts):
+        lines.append(f"next: farflung offline {summary['dataset']}")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def offline(
+    config: OfflineLearning,
+    printing: Printing,
+    out: Annotated[
+        Path | None, out_option("Directory for the numbers and the heat map.", "offline-NAME, of the dataset")
+    ] = None,
+    force: Annotated[bool, switch("Replace results with other settings that are in the output directory.")] = False,
+) -> None:
+    """Learn from a dataset to reach every state, and report which states are reached."""
+    terminal.use_all_cores()
+    from farflung.data.offline import learn_offline  # imports JAX
+    from farflung.figures.reached import reached
+    from farflung.runs.files import open_results, write_results
+
+    settings = dataclasses.asdict(config)
+    name = Path(config.dataset).name.removesuffix(".npz").removesuffix(".parquet")
+    out = out or Path(f"offline-{name}")
+    with open_results(out, "offline", settings, force=force):
+        with progress_bar(printing.quiet) as show:
+            found = learn_offline(**settings, on_progress=lambda done, total: show(name, done, total, "goals"))
+        summary = _summary(found)
+        names = ("observation", "row", "column") if found.radius is None else ("x", "y")
+        rows = [(*where, *rates) for where, *rates in _rows(found)]
+        table_of_goals = [(*names, "success", "interval", "random_actions"), *rows]
+        write_results(out, {"summary.json": summary, "goals.csv": table_of_goals, "goals": reached(found, name)})
+    printing.report(summary, partial(_print_goals, found, summary, out), beside_json=True)
+
+
+def _places(found: "Reached") -> list[tuple[Any, ...]]:
+    """The position of each goal: observation, row and column, or x and y."""
+    import numpy as np
+
+    world = found.world.table
+    if world is None:
+        return [(round(x, 4), round(y, 4)) for x, y in found.goals.tolist()]
+    labels = np.asarray(world.labels)[found.goals].tolist()
+    positions = [(None, None)] * len(labels)
+    if world.positions is not None:
+        positions = np.asarray(world.positions)[found.goals].tolist()
+    return [(label, *position) for label, position in zip(labels, positions, strict=True)]
+
+
+def _rows(found: "Reached") -> list[tuple[Any, ...]]:
+    """For each goal, from the easiest to the hardest: position, mean success rate, half-width of its 95% interval, and the mean
+    success rate of learning from random actions."""
+    from farflung.runs.statistics import mean_and_interval
+
+    mean, half_width = mean_and_interval(found.success)
+    random, _ = mean_and_interval(found.random_success)
+    intervals = [None] * len(mean) if half_width is None else half_width.tolist()
+    rows = zip(_places(found), mean.tolist(), intervals, random.tolist(), strict=True)
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def _summary(found: "Reached") -> dict[str, Any]:
+    from farflung.runs.statistics import mean_and_interval
+
+    summary = {
+        "farflung": version("farflung"),
+        **dataclasses.asdict(found.config),
+        "transitions": found.num_transitions,
+        "goals": len(found.goals),
+        "goal_radius": found.radius,
+        "untrained_success": found.untrained,
+    }
+    for name, success in (("success", found.success), ("random_actions_success", found.random_success)):
+        mean, half_width = mean_and_interval(success.mean(axis=1))
+        summary[name] = {"mean": float(mean), "interval": None if half_width is None else float(half_width)}
+    return summary
+
+
+def _print_goals(found: "Reached", summary: dict[str, Any], out: Path, console: "Console") -> None:
+    config, is_maze = found.config, found.radius is not None
+    how = "implicit Q-learning" if is_maze else "Q-learning"
+    rows = _rows(found)
+    is_map = rows[0][0][-1] is not None
+    goal = "goal (x, y)" if is_maze else "goal (row, column)" if is_map else "goal"
+    title = f"{config.dataset}: how often {how} from {found.num_transitions:,} transitions reaches each goal"
+    shown = table(title, goal, "success", "95% CI", "random actions", left=())
+    for row in rows if len(rows) <= _MOST_ROWS else [*rows[:_ROWS_AT_ENDS], None, *rows[-_ROWS_AT_ENDS:]]:
+        if row is None:
+            shown.add_row("...", "", "", "")
+            continue
+        where, mean, interval, random = row
+        label = f"({where[-2]:g}, {where[-1]:g})" if is_map else str(where[0])
+        shown.add_row(label, f"{mean:.3f}", _interval(interval), f"{random:.3f}")
+    shown.add_section()
+    whole = summary["success"]
+    shown.add_row(
+        f"all {len(rows)} goals",
+        f"{whole['mean']:.3f}",
+        _interval(whole["interval"]),
+        f"{summary['random_actions_success']['mean']:.3f}",
+    )
+    console.print(shown)
+    console.print(
+        f"seeds: {len(config.seeds)}; random actions: a dataset of as many episodes; without data: {found.untrained:.3f}"
+    )
+    print_saved(console, out, "goals.png")
+
+
+def _interval(half_width: float | None) -> str:
+    return "" if half_width is None else f"± {half_width:.3f}"

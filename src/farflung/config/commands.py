@@ -1,0 +1,388 @@
+"""Settings of all commands but `farflung explore`."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import tyro
+
+from farflung.config import checks, options
+from farflung.config.options import DERIVED, Derived, default_is, one_of
+
+RunPath = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+WorldAgain = Annotated[str | None, default_is("the world that the run names", "MODULE:NAME")]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue an interrupted training with its original settings.
+
+    RUN is the directory that `farflung explore` was writing. On the same kind of device, the result is bit for bit the same as
+    without the interruption.
+    """
+
+    run: RunPath
+    """Directory of a run."""
+    world: WorldAgain = None
+    """Name the world again if its module lies in the current folder and the run came from you."""
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Play episodes with a trained team and save them as a dataset for offline RL.
+
+    RUN is a directory that `farflung explore` has written. The agents take turns, one episode each.
+    """
+
+    run: RunPath
+    """Directory of a run."""
+    world: WorldAgain = None
+    """Name the world again if its module lies in the current folder and the run came from you."""
+    episodes: int = 1000
+    """Episodes in the dataset."""
+    dataset: Annotated[str | None, default_is("farflung/NAME-v0, with the name of the run's directory", "ID")] = None
+    """Id of the dataset in Minari."""
+    format: Annotated[str, one_of(options.DATA_FORMATS)] = "minari"
+    """A Minari dataset of HDF5 or of Arrow files, or one file: NumPy's npz, Parquet, or HDF5 for d3rlpy's MDPDataset."""
+    seed: Annotated[int | None, default_is("the one with the median final entropy")] = None
+    """Seed of the run whose trained team plays."""
+    random_seed: int = 0
+    """Random seed for actions and transitions; the same seed gives the same data."""
+    random: bool = False
+    """Play random actions instead of the team's, for comparison."""
+    goal: Annotated[tuple[float, ...], default_is("none: the world's own rewards, if it has any", "NUMBER ...")] = ()
+    """Goal with reward 1 at which episodes end: row and column in a map, an observation, or features such as x and y."""
+    goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
+    """Distance at which a state that is a vector counts as the goal."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "episodes", checks.whole_number("episodes", self.episodes))
+        checks.check_name("format", self.format, options.DATA_FORMATS)
+        if self.dataset is not None:
+            check_dataset_id(self.dataset)
+        checks.whole_seeds([self.random_seed] if self.seed is None else [self.random_seed, self.seed])
+        if self.goal_radius is not None:
+            checks.check_positive("goal_radius", self.goal_radius)
+            if not self.goal:
+                raise ValueError("goal_radius needs a goal: give one with --goal")
+
+
+_OFFLINE_DEFAULTS: dict[bool, dict[str, Any]] = {
+    False: {"batches": 100, "batch_size": 20, "learning_rate": 0.1},
+    True: {"batches": 2000, "batch_size": 64, "learning_rate": 0.003, "goals": 36},
+}
+"""Defaults of `farflung offline` for tables, as in the paper, and (True) for networks, where states are vectors."""
+
+
+@dataclass(frozen=True)
+class OfflineLearning:
+    """Learn from a dataset to reach every state, and report which states are reached.
+
+    DATASET is the id of a Minari dataset, or an .npz or .parquet file that `farflung collect` has written. With finitely many
+    states the method is tabular Q-learning; in a point maze it is implicit Q-learning with networks, for goals spread over the
+    maze.
+    """
+
+    dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
+    """Id of a Minari dataset, or a file."""
+    batches: Annotated[Derived[int], default_is("100; for networks 2000")] = DERIVED
+    """Minibatches to learn from, for each goal."""
+    batch_size: Annotated[Derived[int], default_is("20; for networks 64")] = DERIVED
+    """Transitions in a minibatch, drawn with replacement."""
+    learning_rate: Annotated[Derived[float], default_is("0.1; for networks 0.003", "FLOAT")] = DERIVED
+    """Step size of tabular Q-learning, or the initial step size of Adam for networks, which decays to 0."""
+    discount: float = 0.99
+    """Discount factor."""
+    attempts: int = 10
+    """Episodes in which the greedy policy tries to reach its goal."""
+    max_steps: int = 200
+    """Actions in an episode in which the greedy policy tries to reach its goal."""
+    goals: Annotated[Derived[int], default_is("36")] = DERIVED
+    """Approximate number of goals in a point maze, at the centres of equal grid cells."""
+    goal_radius: Annotated[float | None, default_is("half the size of a grid cell between goals", "FLOAT")] = None
+    """Distance at which a goal in a point maze counts as reached."""
+    seeds: tuple[int, ...] = options.PAPER_SEEDS
+    """Random seeds, with one independent repetition of all learning each."""
+
+    def __post_init__(self) -> None:
+        for name in ("batches", "batch_size", "attempts", "max_steps", "goals"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checks.whole_number(name, getattr(self, name)))
+        for name in ("learning_rate", "goal_radius"):
+            if getattr(self, name) is not None:
+                checks.check_positive(name, getattr(self, name))
+        checks.check_share("discount", self.discount)
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+
+    def resolved(self, *, has_vectors: bool) -> "OfflineLearning":
+        """The config for a dataset whose states are vectors or not, filled in with the defaults for that kind."""
+        if not has_vectors:
+            for name in ("goals", "goal_radius"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is for mazes: the dataset has finitely many states, of which each is a goal")
+        return replace(
+            self, **{name: value for name, value in _OFFLINE_DEFAULTS[has_vectors].items() if getattr(self, name) is None}
+        )
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs over all their worlds and seeds, with the estimates and intervals of rliable.
+
+    RUN is a directory that `farflung explore` has written, or NAME=DIRECTORY; runs of one name are one algorithm in several
+    worlds. Without names, runs with the same settings are one algorithm.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
+    """Directories of runs, all as NAME=DIRECTORY or none."""
+    metric: Annotated[str, one_of(options.METRICS)] = "normalized_entropy"
+    """Score of a run, averaged over the last 1% of the updates; higher is better."""
+
+    def __post_init__(self) -> None:
+        checks.check_name("metric", self.metric, options.METRICS)
+        if len(self.runs) < 2:
+            raise ValueError(f"at least 2 runs are needed for a comparison, not {len(self.runs)}")
+
+
+@dataclass(frozen=True)
+class Film:
+    """Film a trained team: all agents move over the map, and the cells that they have visited light up.
+
+    RUN is a directory that `farflung explore` has written, in a world that is a map or whose states are vectors.
+    """
+
+    run: RunPath
+    """Directory of a run."""
+    world: WorldAgain = None
+    """Name the world again if its module lies in the current folder and the run came from you."""
+    element: int = 0
+    """Index of the batch element to show, from 0 on."""
+    seconds: float = 8.0
+    """Maximum length of the film in seconds."""
+    fps: int = 12
+    """Maximum number of frames per second; a film has at most one frame per step of an episode."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.element, int) or self.element < 0:
+            raise ValueError(f"element must be a whole number from 0 on, not {self.element!r}")
+        checks.check_positive("seconds", self.seconds)
+        object.__setattr__(self, "fps", checks.whole_number("fps", self.fps))
+
+
+def check_dataset_id(name: str) -> None:
+    """Raises ValueError unless Minari accepts the name as the id of a dataset."""
+    if not re.fullmatch(r"([-\w]{2,}/)*[-\w]+-v\d+", name):
+        raise ValueError(f"a dataset's id looks like farflung/maze-v0 or maze-v0, not {name!r}")
+
+
+@dataclass(frozen=True)
+class _TeamInWorld:
+    world: options.World
+    """Name of one of the paper's worlds, path of a map, or id of a Gymnasium environment with a transition table."""
+    agents: int = 6
+    """Agents in the team (m in the paper)."""
+    horizon: options.Horizon = None
+    """Actions in an episode (T in the paper)."""
+    slip: options.Slip = None
+    """Probability that a random action replaces the chosen one; only for maps."""
+
+
+@dataclass(frozen=True)
+class CeilingOptions(_TeamInWorld):
+    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
+
+    trajectories: int = 1
+    """Trajectories of each agent that are pooled (K in the paper)."""
+    method: Annotated[str, one_of(options.CEILING_METHODS)] = "auto"
+    """milp: exact, for deterministic worlds; lp: an upper bound; frank-wolfe: for worlds of any size; auto: by size."""
+    time_limit: float = 60.0
+    """Seconds after which the computation stops with the best bound so far."""
+    tolerance: float = 1e-3
+    """Relative gap to the optimum at which the method frank-wolfe stops."""
+
+    def __post_init__(self) -> None:
+        checks.check_team_in_world(self)
+        checks.check_name("method", self.method, options.CEILING_METHODS)
+        for name in ("time_limit", "tolerance"):
+            checks.check_positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class FrankWolfeRun(_TeamInWorld):
+    """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper).
+
+    The duality gap certifies how far the team is from the optimum.
+    """
+
+    agents: int = 4
+    """Agents, each with its own mixture of policies (N in Algorithm 2)."""
+    plan: Annotated[str, one_of(options.PLANS)] = "in-turn"
+    """together: all agents plan for the same mixture, as in the paper; in-turn: each plans after the previous one's update."""
+    step_size: Annotated[float | None, default_is("the best at each iteration", "FLOAT")] = None
+    """Weight of a new policy in the mixture of its agent."""
+    iterations: int = 20_000
+    """Maximum number of iterations."""
+    tolerance: float = 1e-3
+    """Duality gap, in nats, at which to stop."""
+    theorem: Annotated[float | None, default_is("--step-size and --iterations", "FLOAT")] = None
+    """Error for which the theorem "Convergence Rate" sets step size and iterations. Requires --smoothing."""
+    smoothing: float = 0.0
+    """Constant added to each probability inside the entropy (sigma), which bounds the gradient."""
+    density_tolerance: float = 0.0
+    """Error of the estimated state distribution (epsilon_0); 0 computes it exactly. Requires --smoothing."""
+    planning_tolerance: float = 0.0
+    """Suboptimality of plans in an estimated model (epsilon_1); 0 plans exactly. Requires --smoothing."""
+    compare: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Team sizes to compare with each other and with the theorem's rate."""
+    compare_step: float = 0.05
+    """Constant step size in the comparison of team sizes."""
+    compare_iterations: int = 1500
+    """Iterations in the comparison of team sizes."""
+    seed: int = 0
+    """Random seed for estimated state distributions and plans."""
+
+    def __post_init__(self) -> None:
+        checks.check_team_in_world(self)
+        for number in (*self.compare, self.iterations, self.compare_iterations):
+            checks.whole_number("a number of agents or iterations", number)
+        checks.check_name("plan", self.plan, options.PLANS)
+        checks.check_positive("tolerance", self.tolerance)
+        object.__setattr__(self, "seed", checks.whole_seeds([self.seed])[0])
+        checks.check_frank_wolfe(self)
+        checks.check_share("compare_step", self.compare_step)
+        if len(set(self.compare)) < len(self.compare):
+            raise ValueError("the team sizes to compare must differ from one another")
+        if self.theorem is not None:
+            checks.check_positive("theorem", self.theorem)
+            if self.smoothing == 0:
+                raise ValueError("--theorem needs a smooth entropy: give a --smoothing above 0, such as 0.001")
+
+
+@dataclass(frozen=True)
+class Concentration(_TeamInWorld):
+    """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent."""
+
+    world: options.World = "maze-det"
+    agents: int = 6
+    """Agents in the team, and trajectories of the single agent (m in the paper)."""
+    updates: int = 10_000
+    """Policy updates of each training (N in the paper)."""
+    seeds: tuple[int, ...] = options.PAPER_SEEDS
+    """Random seeds, with one independent training each."""
+    epsilons: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
+    """Errors in nats: how far the entropy of the samples may lie below the true one."""
+    delta: float = 0.05
+    """Allowed probability of a larger error."""
+    draws: int = 2000
+    """Repetitions from which each probability is estimated."""
+    most_samples: int = 10_000
+    """Maximum number of samples in a repetition."""
+
+    def __post_init__(self) -> None:
+        checks.check_team_in_world(self)
+        for name in ("updates", "draws", "most_samples"):
+            checks.whole_number(name, getattr(self, name))
+        if self.most_samples < self.agents:
+            raise ValueError(f"most_samples must be at least the number of agents, {self.agents}, not {self.most_samples}")
+        if not self.epsilons:
+            raise ValueError("at least one epsilon is needed")
+        for epsilon in self.epsilons:
+            checks.check_positive("epsilon", epsilon)
+        checks.check_probability("delta", self.delta)
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+
+
+@dataclass(frozen=True)
+class _Suite:
+    worlds: Annotated[tuple[str, ...], one_of(options.PAPER_WORLDS, is_repeated=True)] = options.PAPER_WORLDS
+    """Worlds of the paper to train in."""
+    agents: tuple[int, ...] = (2, 6)
+    """Numbers of agents in a team (m in the paper)."""
+    seeds: int = 10
+    """Number of random seeds: the paper's 0, 1, 2, 42, 133 first, then others."""
+
+    def _check(self, counts: Sequence[str], preview: dict[str, Any], *, is_preview: bool) -> None:
+        """Replaces settings by those of the preview if it is one, and checks the worlds, the team sizes and the counts."""
+        for name, value in preview.items() if is_preview else ():
+            object.__setattr__(self, name, value)
+        for name in ("worlds", "agents"):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} must be one or more, all different")
+        for world in self.worlds:
+            checks.check_name("world", world, options.PAPER_WORLDS)
+        for number in self.agents:
+            checks.whole_number("agents", number)
+        for name in counts:
+            checks.whole_number(name, getattr(self, name))
+
+    @property
+    def seed_values(self) -> tuple[int, ...]:
+        """The paper's seeds, then others."""
+        others = (seed for seed in range(self.seeds + len(options.PAPER_SEEDS)) if seed not in options.PAPER_SEEDS)
+        return tuple(itertools.islice(itertools.chain(options.PAPER_SEEDS, others), self.seeds))
+
+
+@dataclass(frozen=True)
+class Reproduce(_Suite):
+    """Run every experiment of the paper again and write one page with the figures and a verdict on each claim.
+
+    The same command continues after an interruption.
+    """
+
+    agents: tuple[int, ...] = (2, 4, 6)
+    seeds: int = 5
+    updates: int = 10_000
+    """Policy updates of each training (N in the paper)."""
+    datasets: int = 10
+    """Datasets per seed for offline learning; the paper has one, more give means with less noise."""
+    schedule: Annotated[str, one_of((*options.SCHEDULES, "both"))] = "both"
+    """Learning rate: constant 0.15, as in the paper's code; 0.1 with decay 0.999, as in the paper's text; or both."""
+    quick: bool = False
+    """Preview with 2 and 6 agents, 3 seeds, 500 updates, 3 datasets, and only the learning rate of the paper's code."""
+
+    def __post_init__(self) -> None:
+        preview = {"agents": (2, 6), "seeds": 3, "updates": 500, "datasets": 3, "schedule": "code"}
+        self._check(("seeds", "updates", "datasets"), preview, is_preview=self.quick)
+        checks.check_name("schedule", self.schedule, (*options.SCHEDULES, "both"))
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        return tuple(options.SCHEDULES) if self.schedule == "both" else (self.schedule,)
+
+
+@dataclass(frozen=True)
+class Ablate(_Suite):
+    """Train every credit with every optimiser, remove each part of the defaults in turn, and write one page about the effects.
+
+    The same command continues after an interruption.
+    """
+
+    credits: Annotated[tuple[str, ...], one_of(options.CREDITS, is_repeated=True)] = options.CREDITS
+    """Credits to train with: ways to turn the team's entropy into the weight of each action."""
+    optimizers: Annotated[tuple[str, ...], one_of(options.OPTIMIZERS, is_repeated=True)] = options.OPTIMIZERS
+    """Optimisers to combine with each credit."""
+    updates: int = 1000
+    """Policy updates of each training with other settings than the paper's (N in the paper)."""
+    paper_updates: int = 10_000
+    """Policy updates with the paper's settings; the final entropy is the target for all other settings."""
+    batches: int = 200
+    """Batches from which the variance of a gradient is estimated."""
+    quick: bool = False
+    """Preview with room-stoc and maze-det, 6 agents, 3 seeds, 200 updates (2,000 with the paper's settings) and 50 batches."""
+
+    def __post_init__(self) -> None:
+        preview = {"worlds": options.PAPER_WORLDS[1:3], "agents": (6,), "seeds": 3, "updates": 200}
+        preview |= {"paper_updates": 2000, "batches": 50}
+        self._check(("seeds", "updates", "paper_updates", "batches"), preview, is_preview=self.quick)
+        for name, known in (("credits", options.CREDITS), ("optimizers", options.OPTIMIZERS)):
+            for each in getattr(self, name):
+                checks.check_name(name.removesuffix("s"), each, known)
+            object.__setattr__(self, name, tuple(each for each in known if each in getattr(self, name)))
+            if not getattr(self, name):
+                raise ValueError(f"at least one of the {name} is needed: {', '.join(known)}")
+        if self.batches < 2:
+            raise ValueError("batches must be at least 2: one batch has no variance")
