@@ -3,33 +3,29 @@
 import math
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from farflung.config.checks import whole_number
 from farflung.worlds.projection import Box, Discrete, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.vectors import DescribedWorld, write_recipe
 
 
-class MountainCar(VectorWorld):
+class ClassicWorld(DescribedWorld):
+    """A world whose features can take all values of the projection's grid."""
+
+    @property
+    def free_area(self) -> float:
+        return math.prod(high - low for low, high in zip(self.projection.low, self.projection.high, strict=True))
+
+
+class MountainCar(ClassicWorld):
     """A car in a valley that must swing to get out of it: `MountainCarContinuous-v0`, or `MountainCar-v0` with three actions.
 
     Reaching the goal doesn't end an episode, so that the whole hill can be explored.
     """
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    recipe: str = eqx.field(static=True)
-    actions: Discrete | Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
-
     num_reset_uniforms, num_step_uniforms = 1, 0
-
-    @property
-    def free_area(self) -> float:
-        return _area(self.projection)
 
     def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
@@ -48,21 +44,10 @@ class MountainCar(VectorWorld):
         return state
 
 
-class Pendulum(VectorWorld):
+class Pendulum(ClassicWorld):
     """A pendulum to swing up, `Pendulum-v1`; an observation is the cosine and sine of the angle, and the angular velocity."""
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    recipe: str = eqx.field(static=True)
-    actions: Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
-
     num_reset_uniforms, num_step_uniforms = 2, 0
-
-    @property
-    def free_area(self) -> float:
-        return _area(self.projection)
 
     def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])
@@ -118,7 +103,3 @@ def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: 
         observation_center=(0.0, 0.0, 0.0),
         observation_scale=(1.0, 1.0, 8.0),
     )
-
-
-def _area(projection: Projection) -> float:
-    return math.prod(high - low for low, high in zip(projection.low, projection.high, strict=True))

@@ -1,9 +1,10 @@
 """The features of vector states whose entropy is maximised, the grid over them, and the kinds of actions."""
 
+import dataclasses
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -106,14 +107,6 @@ class Projection(eqx.Module):
         return jnp.where(is_real, cells, self.num_cells)
 
 
-class VectorDescription(NamedTuple):
-    """The projection of vector observations, and the centre and scale of each of their numbers."""
-
-    projection: Projection
-    center: tuple[float, ...]
-    scale: tuple[float, ...]
-
-
 def describe_vectors(
     names: Sequence[str],
     first: Float[np.ndarray, " number"],
@@ -124,8 +117,8 @@ def describe_vectors(
     bins: Any,
     low: Any,
     high: Any,
-) -> VectorDescription:
-    """Derives a projection, and the centre and scale of each number of an observation.
+) -> dict[str, Any]:
+    """The fields of a world that describe its observations: the projection, and the centre and scale of each number.
 
     Numbers without bounds are measured with random actions: the grid is three times as wide as what these reach.
 
@@ -162,7 +155,8 @@ def describe_vectors(
         scale=_rounded(np.subtract(end, begin)),
         neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
     )
-    return VectorDescription(projection, _rounded(center), _rounded(np.where(spread > 0, spread, 1.0)))
+    scale = _rounded(np.where(spread > 0, spread, 1.0))
+    return {"projection": projection, "observation_center": _rounded(center), "observation_scale": scale}
 
 
 def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
@@ -195,6 +189,26 @@ def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float
     if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
         raise ValueError(f"{name} is a list of {size or 'one or more'} finite numbers, not {str(values)[:80]}")
     return tuple(map(float, numbers))
+
+
+def vector_fields(world: Any) -> dict[str, Any]:
+    """What a file holds of the actions and observations of a world of vectors, as JSON."""
+    return {
+        "actions": dataclasses.asdict(world.actions),
+        "projection": dataclasses.asdict(world.projection),
+        "observation_center": world.observation_center,
+        "observation_scale": world.observation_scale,
+    }
+
+
+def read_vector_fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a world of vectors, from what `vector_fields` wrote; all are checked."""
+    center = read_numbers("observation_center", found["observation_center"])
+    scale = read_numbers("observation_scale", found["observation_scale"], len(center))
+    if min(scale) <= 0:
+        raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
+    actions, projection = read_actions(found["actions"]), read_projection(found["projection"], len(center))
+    return {"actions": actions, "projection": projection, "observation_center": center, "observation_scale": scale}
 
 
 def read_projection(fields: Any, observation_size: int) -> Projection:

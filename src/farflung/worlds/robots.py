@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from farflung.config.checks import check_name, optional_package, whole_number
 from farflung.worlds.projection import Box, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.vectors import DescribedWorld, write_recipe
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -37,14 +37,9 @@ class RobotState(NamedTuple):
     """The last accelerations, from which the contact solver starts."""
 
 
-class Robot(VectorWorld):
+class Robot(DescribedWorld):
     """A MuJoCo model: an action sets its motors, an observation is all positions, then all velocities."""
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    actions: Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
     model: Any
     """MJX's model, with solver options."""
     blank: Any
@@ -56,7 +51,6 @@ class Robot(VectorWorld):
     """Simulation steps per action."""
     healthy_heights: tuple[float, float] = eqx.field(static=True)
     """An episode ends when the third position leaves this range, or when a state is not finite."""
-    recipe: str = eqx.field(static=True)
 
     is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
     num_step_uniforms = 0

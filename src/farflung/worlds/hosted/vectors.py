@@ -17,7 +17,7 @@ from farflung.config.reading import parse_object
 from farflung.worlds.hosted.copies import FromId, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
 from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
-from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
+from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
 
@@ -47,32 +47,14 @@ class HostedVectors(HostedWorld):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results and teams, and to make the environment again if it has an id."""
-        fields = {
-            "name": self.name,
-            "horizon": self.horizon,
-            "settings": self.settings,
-            "actions": dataclasses.asdict(self.actions),
-            "projection": dataclasses.asdict(self.projection),
-            "observation_center": self.observation_center,
-            "observation_scale": self.observation_scale,
-        }
-        return {"vectors": np.array(json.dumps(fields))}
+        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings}
+        return {"vectors": np.array(json.dumps(fields | vector_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedVectors":
         """The world that `to_arrays` describes, without its environment."""
         fields = parse_object(str(arrays["vectors"]))
-        center = read_numbers("observation_center", fields["observation_center"])
-        scale = read_numbers("observation_scale", fields["observation_scale"], len(center))
-        if min(scale) <= 0:
-            raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
-        return HostedVectors(
-            **read_hosted(fields),
-            actions=read_actions(fields["actions"]),
-            projection=read_projection(fields["projection"], len(center)),
-            observation_center=center,
-            observation_scale=scale,
-        )
+        return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
     def with_environment(self, **stepping: Any) -> "HostedVectors":
         if self.make is not None:
@@ -130,18 +112,13 @@ def vector_world(
     """
     space = environment.observation_space
     first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
-    names = _names(environment)
-    about_vectors = describe_vectors(
-        names, first, last, lambda: _wander(environment, horizon), project, neighbours, bins, low, high
-    )
+    wander = functools.partial(_wander, environment, horizon)
     return HostedVectors(
         horizon=horizon,
-        projection=about_vectors.projection,
         actions=_actions(environment.action_space),
-        observation_center=about_vectors.center,
-        observation_scale=about_vectors.scale,
         observation_space=space,
         action_space=environment.action_space,
+        **describe_vectors(_names(environment), first, last, wander, project, neighbours, bins, low, high),
         **about,
     )
 
