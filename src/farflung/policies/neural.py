@@ -28,7 +28,20 @@ class OutputLayer(NamedTuple):
     log_std: Float[Array, "*agent action"] | None
 
 
-class NeuralPolicy(eqx.Module):
+class Acting(eqx.Module):
+    """Policies whose actions are discrete, or vectors between bounds."""
+
+    actions: Discrete | Box
+
+    @property
+    def num_uniforms(self) -> int:
+        return self.actions.size
+
+    def executed(self, actions: Array) -> Array:
+        return executed(self.actions, actions)
+
+
+class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
     Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
@@ -39,7 +52,6 @@ class NeuralPolicy(eqx.Module):
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
     """The log standard deviations, if they don't depend on the state."""
-    actions: Discrete | Box
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
@@ -51,10 +63,6 @@ class NeuralPolicy(eqx.Module):
         """The number of agents of a team."""
         assert self.head.bias is not None
         return self.head.bias.shape[-2]
-
-    @property
-    def num_uniforms(self) -> int:
-        return num_uniforms(self.actions)
 
     @property
     def axes(self) -> "NeuralPolicy":
@@ -82,9 +90,6 @@ class NeuralPolicy(eqx.Module):
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
         return self.sampler()(noise, time, observation)
-
-    def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The log probability of discrete actions, or the log density of vectors before tanh."""
@@ -153,17 +158,12 @@ class NeuralPolicy(eqx.Module):
         return mean, log_std + jax.lax.stop_gradient(jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD) - log_std)
 
 
-class UniformPolicy(eqx.Module):
+class UniformPolicy(Acting):
     """An untrained team: uniformly random actions, or standard Gaussian ones if actions have no bounds."""
 
-    actions: Discrete | Box
     num_agents: int = eqx.field(static=True, default=1)
 
     axes = None
-
-    @property
-    def num_uniforms(self) -> int:
-        return num_uniforms(self.actions)
 
     def sampler(self) -> Callable[[Array, Array, Array], Array]:
         def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
@@ -175,19 +175,12 @@ class UniformPolicy(eqx.Module):
 
         return sample
 
-    def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
-
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         if isinstance(self.actions, Discrete):
             return jnp.full(states.shape[:-1], math.log(self.actions.num))
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
-
-
-def num_uniforms(actions: Discrete | Box) -> int:
-    return 1 if isinstance(actions, Discrete) else actions.size
 
 
 def executed(space: Discrete | Box, actions: Array) -> Array:

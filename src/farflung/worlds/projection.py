@@ -29,6 +29,7 @@ class Discrete(eqx.Module):
 
     num: int = eqx.field(static=True)
 
+    size = 1
     shape = ()
     dtype = "int32"
 
@@ -141,8 +142,8 @@ def describe_vectors(
         last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
     features = _chosen_features(project, len(names))
     num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
-    begin = _rounded(first[list(features)]) if low is None else _each("low", low, len(features))
-    end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
+    begin = _rounded(first[list(features)]) if low is None else tuple(map(float, one_for_each("low", low, len(features))))
+    end = _rounded(last[list(features)]) if high is None else tuple(map(float, one_for_each("high", high, len(features))))
     for name, below, above in zip(features, begin, end, strict=True):
         if not -math.inf < below < above < math.inf:
             raise ValueError(f"the grid needs low below high, but {names[name]} has {below:g} to {above:g}")
@@ -171,11 +172,12 @@ def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _each(name: str, values: Any, number: int) -> tuple[float, ...]:
+def one_for_each(name: str, values: Any, number: int, what: str = "features") -> list[Any]:
+    """A value for each of `number` things, given as one for all, or one for each."""
     values = np.atleast_1d(values).tolist()
     if len(values) not in (1, number):
-        raise ValueError(f"{name} needs one number, or one for each of the {number} features, not {len(values)}")
-    return tuple(float(value) for value in (values * number if len(values) == 1 else values))
+        raise ValueError(f"{name} needs one number, or one for each of the {number} {what}, not {len(values)}")
+    return values * number if len(values) == 1 else values
 
 
 def _rounded(values: np.ndarray) -> tuple[float, ...]:

@@ -5,12 +5,12 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
@@ -95,14 +95,11 @@ class HostedTable(HostedWorld):
         actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
-    def with_environment(self, **stepping: Any) -> "HostedTable":
-        if self.make is not None:
-            return dataclasses.replace(self, **stepping)
-        self.check_settings()
+    def remade(self, **stepping: Any) -> Self:
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         with one_line_errors(f"{self.name} cannot be made from its saved settings"):
             again = hosted(**settings, **self.settings["options"], **stepping)
-            assert isinstance(again, HostedTable), "its states are vectors now"
+            assert isinstance(again, type(self)), "its states are vectors now"
         again.add_states_of(self)
         return again
 
@@ -113,12 +110,7 @@ class HostedTable(HostedWorld):
     def snapshot(self) -> "HostedTable":
         return dataclasses.replace(self, index=copy.deepcopy(self.index))
 
-    def player(
-        self,
-        thresholds: Float[np.ndarray, "policy step row action"],
-        policies: Int[np.ndarray, " episode"],
-        noise: Float[np.ndarray, "episode time"],
-    ) -> TablePlayer:
+    def player(self, thresholds: np.ndarray, policies: np.ndarray, noise: np.ndarray) -> TablePlayer:
         """A player that samples actions from tables; see `TablePlayer`."""
         return TablePlayer(self.index, np.asarray(self.env_actions), thresholds, policies, noise)
 

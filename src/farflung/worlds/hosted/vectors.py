@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -38,8 +38,8 @@ class HostedVectors(HostedWorld):
     """Both spaces are None for a world read from disk."""
 
     def view(self) -> View:
-        projection, center, scale = self.projection, self.observation_center, self.observation_scale
-        return View(self.horizon, self.actions, self.num_states, projection, center, scale)
+        about = (self.projection, self.observation_center, self.observation_scale)
+        return View(self.horizon, self.actions, self.num_states, *about)
 
     @property
     def num_states(self) -> int:
@@ -56,10 +56,7 @@ class HostedVectors(HostedWorld):
         fields = parse_object(str(arrays["vectors"]))
         return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
-    def with_environment(self, **stepping: Any) -> "HostedVectors":
-        if self.make is not None:
-            return dataclasses.replace(self, **stepping)
-        self.check_settings()
+    def remade(self, **stepping: Any) -> Self:
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
         try:
@@ -139,8 +136,7 @@ def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observat
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         numbers = np.array(observations, np.float32)
         return numbers.reshape(*numbers.shape[: numbers.ndim - len(space.shape)], -1)
-    keys: Any = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
-    return np.concatenate([_numbers(space.spaces[key], observations[key]) for key in keys], axis=-1)
+    return np.concatenate([_numbers(part, observations[key]) for key, part in parts_of(space).items()], axis=-1)
 
 
 def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -156,7 +152,7 @@ def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]
         start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)), float).reshape(-1)
         yield start, start + space.nvec.reshape(-1) - 1
     elif isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in parts_of(space):
+        for part in parts_of(space).values():
             yield from _bounds(part)
     else:
         raise ValueError(f"observations of the space {type(space).__name__} are not vectors: choose what to observe instead")

@@ -1,9 +1,10 @@
 """The base of all worlds stepped on the host."""
 
 import abc
+import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 
@@ -86,12 +87,19 @@ class HostedWorld(World):
     def stepping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in STEPPING}
 
-    def check_settings(self) -> None:
+    def with_environment(self, **stepping: Any) -> Self:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
+        if self.make is not None:
+            return dataclasses.replace(self, **stepping)
         if not self.settings:
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
+        return self.remade(**stepping)
+
+    @abc.abstractmethod
+    def remade(self, **stepping: Any) -> Self:
+        """The world read from disk with the environment that its settings describe."""
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.workers, num_episodes)
