@@ -206,8 +206,8 @@ def _is_real(states: np.ndarray) -> Bool[np.ndarray, "episode times"]:
 
 def _players(shape: Shape) -> tuple[Int[np.ndarray, " episode"], Int[np.ndarray, " episode"]]:
     """The seed's row and the agent of each episode."""
-    rows, _, agents, _ = np.indices(shape, sparse=True)
-    return np.broadcast_to(rows, shape).reshape(-1), np.broadcast_to(agents, shape).reshape(-1)
+    rows, _, agents, _ = np.indices(shape).reshape(len(shape), -1)
+    return rows, agents
 
 
 def _visits(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import jax
@@ -111,16 +111,10 @@ def train(
         start = jax.block_until_ready(next(ahead))
         if not is_sound(start):
             raise ValueError(NOT_FINITE)
-        for chunk in _one_behind(start, ahead) if runner.runs_ahead else chain([start], ahead):
+        # If the runner runs ahead, each chunk is yielded after the next one was queued, so that the devices never wait.
+        queued = (chunk for chunk, _ in pairwise(chain([start], ahead, [start])))
+        for chunk in queued if runner.runs_ahead else chain([start], ahead):
             if not is_sound(chunk):
                 yield before_divergence(chunk)
                 return
             yield progress(chunk)
-
-
-def _one_behind(first: Chunk, ahead: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Each chunk after the next one was queued, so that the devices never wait."""
-    for following in ahead:
-        yield first
-        first = following
-    yield first

@@ -167,8 +167,7 @@ def robot(
     if model.na > 0:
         raise ValueError(f"the robot {xml} has stateful motors (MuJoCo activations), which are not supported")
     try:
-        put = _put_on_warp if engine == "warp" else _put_on_jax
-        on_device, blank = put(mjx, model)
+        on_device, blank = _put_on_warp(mjx, model) if engine == "warp" else _put_on_jax(mjx, model)
     except NotImplementedError as error:
         raise ValueError(f"MJX cannot simulate the robot {xml}: {error}") from None
     motor_ranges = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-math.inf, math.inf])

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from farflung.config import is_map_file
+from farflung.config.reading import one_line_errors
 from farflung.worlds.as_gymnasium.rendering import DrawnEnv, Picture, draw_agent, draw_map, draw_text
 from farflung.worlds.gridworld import FREE, GOAL, START, WALL, Cell, gridworld, parse_map
 from farflung.worlds.named import PAPER_MAPS, PAPER_SLIP, read_map
@@ -65,10 +66,8 @@ def make_board(
             raise ValueError(f"{name!r} is neither the text of a map nor the path of a file")
         return _board(name, None, slip, goal)
     text = read_map(name)
-    try:
+    with one_line_errors(name):
         return _board(text, None, slip, goal)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 @functools.lru_cache(maxsize=8)  # many copies of an environment share one board

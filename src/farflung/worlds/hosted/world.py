@@ -108,15 +108,8 @@ class HostedWorld(World):
     def open(self, num_agents: int, num_episodes: int) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
-        return Pool(
-            self.name,
-            self.make,
-            self.observe,
-            copies=self.num_copies(num_agents, num_episodes),
-            is_parallel=self.workers > 0,
-            timeout=self.timeout,
-            failures=self.failures,
-        )
+        num_copies = self.num_copies(num_agents, num_episodes)
+        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
