@@ -1,5 +1,6 @@
 """Neural policies for worlds whose states are vectors; a team is one pytree."""
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,6 +38,13 @@ class Acting(eqx.Module):
     def num_uniforms(self) -> int:
         return self.actions.size
 
+    @abc.abstractmethod
+    def sample_one(self, noise: Array, time: Array, observation: Array) -> Array:
+        """Samples one action."""
+
+    def sampler(self) -> Callable[[Array, Array, Array], Array]:
+        return self.sample_one
+
     def executed(self, actions: Array) -> Array:
         return executed(self.actions, actions)
 
@@ -73,23 +81,15 @@ class NeuralPolicy(Acting):
         shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
         return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
 
-    def sampler(self) -> Callable[[Array, Array, Array], Array]:
-        """A function of noise, time and observation that samples an action."""
-
-        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
-            outputs = self._outputs(observation)
-            if isinstance(self.actions, Discrete):
-                thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
-                return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
-            mean, log_std = self._gaussian(outputs)
-            return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
-
-        return sample
-
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
-        return self.sampler()(noise, time, observation)
+        outputs = self._outputs(observation)
+        if isinstance(self.actions, Discrete):
+            thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
+            return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
+        mean, log_std = self._gaussian(outputs)
+        return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The log probability of discrete actions, or the log density of vectors before tanh."""
@@ -165,15 +165,14 @@ class UniformPolicy(Acting):
 
     axes = None
 
-    def sampler(self) -> Callable[[Array, Array, Array], Array]:
-        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
-            if isinstance(self.actions, Discrete):
-                return (noise[0] * self.actions.num).astype(jnp.int32)
-            is_bounded, _, _ = box(self.actions)
-            inside = jnp.maximum(noise, _LEAST_NOISE)
-            return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
-
-        return sample
+    def sample_one(
+        self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
+    ) -> Array:
+        if isinstance(self.actions, Discrete):
+            return (noise[0] * self.actions.num).astype(jnp.int32)
+        is_bounded, _, _ = box(self.actions)
+        inside = jnp.maximum(noise, _LEAST_NOISE)
+        return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         if isinstance(self.actions, Discrete):

@@ -1,14 +1,12 @@
-"""Gymnasium's MountainCar and Pendulum without their rewards, in JAX."""
+"""Gymnasium's MountainCar and Pendulum without their rewards, in JAX; `make_vector_world` checks their options."""
 
 import math
-from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from farflung.config.checks import whole_number
-from farflung.worlds.projection import Box, Discrete, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import DescribedWorld, write_recipe
+from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.vectors import DescribedWorld
 
 
 class ClassicWorld(DescribedWorld):
@@ -64,28 +62,24 @@ class Pendulum(ClassicWorld):
 
 
 def mountain_car(
-    *, is_discrete: bool = False, horizon: int = 400, bins: Sequence[int] = (20, 20), neighbours: int = 4
+    *, is_discrete: bool = False, horizon: int = 400, bins: tuple[int, ...] = (20, 20), neighbours: int = 4
 ) -> MountainCar:
     """Gymnasium's MountainCar: an action is a force between -1 and 1, or, if `is_discrete`, to push left, not at all or right.
 
     Position and velocity are divided by their ranges before distances are measured.
     """
-    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return MountainCar(
         horizon=horizon,
         projection=Projection((0, 1), ("position", "velocity"), (-1.2, -0.07), (0.6, 0.07), bins, (1.8, 0.14), neighbours),
-        recipe=write_recipe(
-            name="mountain-car-discrete" if is_discrete else "mountain-car", horizon=horizon, bins=bins, neighbours=neighbours
-        ),
+        recipe="",
         actions=Discrete(3) if is_discrete else Box((-1.0,), (1.0,)),
         observation_center=(-0.3, 0.0),
         observation_scale=(0.9, 0.07),
     )
 
 
-def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: int = 4) -> Pendulum:
+def pendulum(*, horizon: int = 200, bins: tuple[int, ...] = (20, 20), neighbours: int = 4) -> Pendulum:
     """Gymnasium's Pendulum; the entropy is that of the angle and the angular velocity, divided by their ranges."""
-    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return Pendulum(
         horizon=horizon,
         projection=Projection(
@@ -98,7 +92,7 @@ def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: 
             neighbours=neighbours,
             angles=(0,),
         ),
-        recipe=write_recipe(name="pendulum", horizon=horizon, bins=bins, neighbours=neighbours),
+        recipe="",
         actions=Box((-2.0,), (2.0,)),
         observation_center=(0.0, 0.0, 0.0),
         observation_scale=(1.0, 1.0, 8.0),

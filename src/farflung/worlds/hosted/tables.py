@@ -5,7 +5,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -95,11 +95,11 @@ class HostedTable(HostedWorld):
         actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
-    def remade(self, **stepping: Any) -> Self:
+    def remade(self, **stepping: Any) -> "HostedTable":
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         with one_line_errors(f"{self.name} cannot be made from its saved settings"):
             again = hosted(**settings, **self.settings["options"], **stepping)
-            assert isinstance(again, type(self)), "its states are vectors now"
+            assert isinstance(again, HostedTable), "its states are vectors now"
         again.add_states_of(self)
         return again
 

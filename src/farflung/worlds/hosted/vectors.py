@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -56,7 +56,7 @@ class HostedVectors(HostedWorld):
         fields = parse_object(str(arrays["vectors"]))
         return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
-    def remade(self, **stepping: Any) -> Self:
+    def remade(self, **stepping: Any) -> "HostedVectors":
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
         try:

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 
@@ -87,7 +87,7 @@ class HostedWorld(World):
     def stepping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in STEPPING}
 
-    def with_environment(self, **stepping: Any) -> Self:
+    def with_environment(self, **stepping: Any) -> Any:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
         if self.make is not None:
             return dataclasses.replace(self, **stepping)
@@ -98,7 +98,7 @@ class HostedWorld(World):
         return self.remade(**stepping)
 
     @abc.abstractmethod
-    def remade(self, **stepping: Any) -> Self:
+    def remade(self, **stepping: Any) -> "HostedWorld":
         """The world read from disk with the environment that its settings describe."""
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
