@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -140,13 +141,13 @@ class HostedRunner(Runner):
 
     def _record(self, episodes: Episodes, is_real: Bool[np.ndarray, "episode times"]) -> None:
         self._steps.append(self._statistics.num_steps // self._shape[0])
+        seen: dict[str, Any]
         if self._world.projection is None:
-            visits = _visits(episodes.states, is_real, self._world.num_states, self._shape)
-            self._statistics = self._statistics._replace(visits=visits)
-            return
-        states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
-        features = states[..., list(self._world.projection.features)]
-        self._statistics = self._statistics._replace(features=features)
+            seen = {"visits": _visits(episodes.states, is_real, self._world.num_states, self._shape)}
+        else:
+            states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
+            seen = {"features": states[..., list(self._world.projection.features)]}
+        self._statistics = self._statistics._replace(**seen)
 
     def _joined(self, metrics: list[Metrics]) -> Metrics:
         joined = Metrics.joined(metrics)
@@ -222,42 +223,36 @@ def _visits(
     return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
 
 
+@dataclass(frozen=True, eq=False)
 class NetworkPlayer:
     """Plays by networks: one call of compiled code for a step of all copies."""
 
-    def __init__(
-        self,
-        world: Any,
-        team: Any,
-        rows: Int[np.ndarray, " episode"],
-        agents: Int[np.ndarray, " episode"],
-        noise: Float[np.ndarray, "episode time uniform"],
-    ) -> None:
-        """
-        Args:
-            team: with leading seed and agent axes.
-            rows: the seed's row of each episode.
-            agents: the agent of each episode.
-            noise: uniform numbers for each action.
-        """
-        self.horizon = noise.shape[1]
-        self._world, self._team, self._rows, self._agents, self._noise = world, team, rows, agents, noise
+    world: Any
+    team: Any
+    """With leading seed and agent axes."""
+    rows: Int[np.ndarray, " episode"]
+    """The seed's row of each episode."""
+    agents: Int[np.ndarray, " episode"]
+    noise: Float[np.ndarray, "episode time uniform"]
+
+    @property
+    def horizon(self) -> int:
+        return self.noise.shape[1]
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
-        states = np.full((num_episodes, self.horizon + 1, self._world.observation_size), np.nan, np.float32)
-        shape, dtype = self._world.actions.shape, np.dtype(self._world.actions.dtype)
-        return states, np.zeros((num_episodes, self.horizon, *shape), dtype)
+        states = np.full((num_episodes, self.horizon + 1, self.world.observation_size), np.nan, np.float32)
+        return states, np.zeros((num_episodes, self.horizon, *self.world.actions.shape), self.world.actions.dtype)
 
     def see(self, observations: Any) -> np.ndarray:
-        return self._world.vectors(observations)
+        return self.world.vectors(observations)
 
     def is_sound(self, seen: np.ndarray) -> Bool[np.ndarray, " copy"]:
         return np.isfinite(seen).all(axis=1)
 
     def act(self, seen: np.ndarray, episodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        noise = self._noise[episodes, times]
-        drawn, executed = _act(self._team, self._rows[episodes], self._agents[episodes], noise, times, seen)
-        return np.asarray(drawn), self._world.for_simulator(np.asarray(executed))
+        noise = self.noise[episodes, times]
+        drawn, executed = _act(self.team, self.rows[episodes], self.agents[episodes], noise, times, seen)
+        return np.asarray(drawn), self.world.for_simulator(np.asarray(executed))
 
 
 @partial(jax.jit, compiler_options=ONCE)

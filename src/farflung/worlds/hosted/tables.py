@@ -164,9 +164,9 @@ def hosted(
     workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
-    if options and not isinstance(environment, str):
-        raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     given = environment if isinstance(environment, str) else ""
+    if options and not given:
+        raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     try:
         first = make()
     except (gymnasium.error.Error, ImportError, TypeError) as error:
@@ -184,11 +184,10 @@ def hosted(
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
         if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
-            chosen = None if project is None else np.atleast_1d(project).tolist()
-            return vector_world(seen, settings=settings, project=chosen, neighbours=neighbours, **bounds, **about)
+            return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
         if is_projected:
             raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
-        index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
+        index = state_index(seen.observation_space, **bounds)
         actions = actions_of(seen.action_space)
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:

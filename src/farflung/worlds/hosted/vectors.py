@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,20 +92,13 @@ class HostedVectors(HostedWorld):
         return actions.reshape(-1, *self.action_space.shape).astype(self.action_space.dtype)
 
 
-def vector_world(
-    environment: gymnasium.Env[Any, Any],
-    *,
-    horizon: int,
-    project: Sequence[int] | None,
-    neighbours: int | None,
-    bins: Sequence[int] | None,
-    low: Sequence[float | int] | None,
-    high: Sequence[float | int] | None,
-    **about: Any,
-) -> HostedVectors:
+def vector_world(environment: gymnasium.Env[Any, Any], grid: Mapping[str, Any], *, horizon: int, **about: Any) -> HostedVectors:
     """The world of an environment whose observations are vectors.
 
     The ranges of unbounded observations are measured with random actions, always the same.
+
+    Args:
+        grid: what a user has chosen of the projection, as `describe_vectors` takes it.
     """
     space = environment.observation_space
     first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
@@ -115,7 +108,7 @@ def vector_world(
         actions=_actions(environment.action_space),
         observation_space=space,
         action_space=environment.action_space,
-        **describe_vectors(_names(environment), first, last, wander, project, neighbours, bins, low, high),
+        **describe_vectors(_names(environment), first, last, wander, **grid),
         **about,
     )
 
