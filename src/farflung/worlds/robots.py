@@ -18,8 +18,8 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from farflung.config.checks import check_name, optional_package, whole_number
-from farflung.worlds.projection import Box, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import DescribedWorld, write_recipe
+from farflung.worlds.projection import Box, Projection
+from farflung.worlds.vectors import DescribedWorld
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -93,7 +93,7 @@ class Robot(DescribedWorld):
 def ant(
     *,
     horizon: int = 500,
-    bins: Sequence[int] = (40, 40),
+    bins: tuple[int, ...] = (40, 40),
     neighbours: int = 4,
     ends_when_unhealthy: bool = True,
     solver_iterations: int = 4,
@@ -107,15 +107,6 @@ def ant(
             a tenth of all steps the error of the torso's velocity is 0.4 m/s or more.
         engine: `jax`, or `warp` for MuJoCo Warp on NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
     """
-    bins, neighbours = whole_bins(bins), whole_neighbours(neighbours)
-    options = {
-        "horizon": whole_number("horizon", horizon),
-        "bins": bins,
-        "neighbours": neighbours,
-        "ends_when_unhealthy": ends_when_unhealthy,
-        "solver_iterations": whole_number("solver_iterations", solver_iterations),
-        "engine": engine,
-    }
     return robot(
         Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml",
         Projection((0, 1), ("x (m)", "y (m)"), (-12.0, -12.0), (12.0, 12.0), bins, (1.0, 1.0), neighbours),
@@ -126,7 +117,6 @@ def ant(
         reset_noise=0.1,
         solver_iterations=solver_iterations,
         engine=engine,
-        recipe=write_recipe(name="ant", **options),
     )
 
 
@@ -141,7 +131,6 @@ def robot(
     reset_noise: float = 0.0,
     solver_iterations: int = 4,
     engine: str = "jax",
-    recipe: str = "",
 ) -> Robot:
     """The world of a MuJoCo model in a file.
 
@@ -187,7 +176,7 @@ def robot(
         reset_noise=reset_noise,
         num_substeps=whole_number("num_substeps", num_substeps),
         healthy_heights=healthy_heights,
-        recipe=recipe,
+        recipe="",
     )
 
 
