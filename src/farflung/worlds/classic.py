@@ -71,7 +71,6 @@ def mountain_car(
     return MountainCar(
         horizon=horizon,
         projection=Projection((0, 1), ("position", "velocity"), (-1.2, -0.07), (0.6, 0.07), bins, (1.8, 0.14), neighbours),
-        recipe="",
         actions=Discrete(3) if is_discrete else Box((-1.0,), (1.0,)),
         observation_center=(-0.3, 0.0),
         observation_scale=(0.9, 0.07),
@@ -92,7 +91,6 @@ def pendulum(*, horizon: int = 200, bins: tuple[int, ...] = (20, 20), neighbours
             neighbours=neighbours,
             angles=(0,),
         ),
-        recipe="",
         actions=Box((-2.0,), (2.0,)),
         observation_center=(0.0, 0.0, 0.0),
         observation_scale=(1.0, 1.0, 8.0),

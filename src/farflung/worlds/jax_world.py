@@ -68,7 +68,7 @@ class JaxWorld(DescribedWorld):
         if not isinstance(label, str) or not isinstance(ends_early, bool):
             raise ValueError("the description of the world is not as farflung writes it")
         horizon = whole_number("horizon", found["horizon"])
-        return JaxWorld(own=None, label=label, horizon=horizon, ends_early=ends_early, recipe="", **about)
+        return JaxWorld(own=None, label=label, horizon=horizon, ends_early=ends_early, **about)
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
@@ -126,7 +126,7 @@ def from_jax(
     unknown = np.full(len(names), np.inf)
     about = describe_vectors(names, -unknown, unknown, lambda: finite, project, neighbours, bins, low, high)
     ends_early = hasattr(own, "is_over")
-    return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, recipe="", **about)
+    return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, **about)
 
 
 def is_jax_world(thing: Any) -> bool:

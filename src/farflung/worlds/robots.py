@@ -176,7 +176,6 @@ def robot(
         reset_noise=reset_noise,
         num_substeps=whole_number("num_substeps", num_substeps),
         healthy_heights=healthy_heights,
-        recipe="",
     )
 
 

@@ -69,7 +69,7 @@ class DescribedWorld(VectorWorld):
     actions: Discrete | Box = eqx.field()
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
-    recipe: str = eqx.field(static=True)
+    recipe: str = eqx.field(static=True, default="", kw_only=True)
 
 
 def write_recipe(**options: Any) -> str:
