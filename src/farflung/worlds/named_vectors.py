@@ -126,6 +126,8 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     for option, value in options.items():
         if option in ("walls", "starts", "low", "high") and not isinstance(value, list):
             raise ValueError(f"{option} is a list of numbers, not {value!r}")
+        if option == "ends_when_unhealthy" and not isinstance(value, bool):
+            raise ValueError(f"{option} is true or false, not {value!r}")
     return {option: _CHECKS.get(option, lambda value: value)(value) for option, value in options.items()}
 
 
@@ -134,16 +136,9 @@ def _positive(value: Any) -> float:
     return float(value)
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"ends_when_unhealthy is true or false, not {value!r}")
-    return value
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "horizon": functools.partial(whole_number, "horizon"),
     "neighbours": whole_neighbours,
     "bins": whole_bins,
     "step_size": _positive,
-    "ends_when_unhealthy": _boolean,
 }

@@ -55,7 +55,11 @@ def make_board(
     if slip is None:
         slip = PAPER_SLIP["stoc" if stochastic else "det"]
     if goal is not None:
-        goal = _cell(goal)
+        try:
+            row, column = map(operator.index, goal)
+        except (TypeError, ValueError):
+            raise ValueError(f"goal is a row and a column, not {goal!r}") from None
+        goal = (row, column)
     if chosen_map is None:
         if paper_map is None:
             raise ValueError("a map is needed: give map, its text or the path of a file")
@@ -82,14 +86,6 @@ def _board(text: str, horizon: int | None, slip: float, goal: Cell | None) -> Bo
     is_goal = np.zeros(world.num_states, bool)
     is_goal[tables.successors[tables.rewards > 0]] = True
     return Board(world, cells, tables, is_goal)
-
-
-def _cell(goal: Sequence[SupportsIndex]) -> Cell:
-    try:
-        row, column = map(operator.index, goal)
-    except (TypeError, ValueError):
-        raise ValueError(f"goal is a row and a column, not {goal!r}") from None
-    return row, column
 
 
 class GridEnv(DrawnEnv):
