@@ -74,9 +74,7 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     return optax.GradientTransformation(lambda team: inner.init(split(team)), update)
 
 
-def _to_divergence(
-    divergence: Callable[[Int[Array, ""]], Float[Array, ""]],
-) -> optax.GradientTransformationExtraArgs:
+def _to_divergence(divergence: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:
     r"""Scales each agent's step to a given mean of $D_{KL}(\pi_{old} \| \pi_{new})$ over the states in which it acted.
 
     The length comes from the quadratic approximation; if the true divergence is larger, the step is shortened.

@@ -1,5 +1,6 @@
 """Neural policies for worlds whose states are vectors; a team is one pytree."""
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,7 +29,27 @@ class OutputLayer(NamedTuple):
     log_std: Float[Array, "*agent action"] | None
 
 
-class NeuralPolicy(eqx.Module):
+class Acting(eqx.Module):
+    """Policies whose actions are discrete, or vectors between bounds."""
+
+    actions: Discrete | Box
+
+    @property
+    def num_uniforms(self) -> int:
+        return self.actions.size
+
+    @abc.abstractmethod
+    def sample_one(self, noise: Array, time: Array, observation: Array) -> Array:
+        """Samples one action."""
+
+    def sampler(self) -> Callable[[Array, Array, Array], Array]:
+        return self.sample_one
+
+    def executed(self, actions: Array) -> Array:
+        return executed(self.actions, actions)
+
+
+class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
     Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
@@ -39,7 +60,6 @@ class NeuralPolicy(eqx.Module):
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
     """The log standard deviations, if they don't depend on the state."""
-    actions: Discrete | Box
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
@@ -53,10 +73,6 @@ class NeuralPolicy(eqx.Module):
         return self.head.bias.shape[-2]
 
     @property
-    def num_uniforms(self) -> int:
-        return num_uniforms(self.actions)
-
-    @property
     def axes(self) -> "NeuralPolicy":
         """The agent axis of each leaf, for `vmap`."""
         axes = jax.tree.map(lambda _: 0, self)
@@ -65,26 +81,15 @@ class NeuralPolicy(eqx.Module):
         shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
         return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
 
-    def sampler(self) -> Callable[[Array, Array, Array], Array]:
-        """A function of noise, time and observation that samples an action."""
-
-        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
-            outputs = self._outputs(observation)
-            if isinstance(self.actions, Discrete):
-                thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
-                return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
-            mean, log_std = self._gaussian(outputs)
-            return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
-
-        return sample
-
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
-        return self.sampler()(noise, time, observation)
-
-    def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
+        outputs = self._outputs(observation)
+        if isinstance(self.actions, Discrete):
+            thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
+            return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
+        mean, log_std = self._gaussian(outputs)
+        return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The log probability of discrete actions, or the log density of vectors before tanh."""
@@ -153,30 +158,21 @@ class NeuralPolicy(eqx.Module):
         return mean, log_std + jax.lax.stop_gradient(jnp.clip(log_std, _LEAST_LOG_STD, _MOST_LOG_STD) - log_std)
 
 
-class UniformPolicy(eqx.Module):
+class UniformPolicy(Acting):
     """An untrained team: uniformly random actions, or standard Gaussian ones if actions have no bounds."""
 
-    actions: Discrete | Box
     num_agents: int = eqx.field(static=True, default=1)
 
     axes = None
 
-    @property
-    def num_uniforms(self) -> int:
-        return num_uniforms(self.actions)
-
-    def sampler(self) -> Callable[[Array, Array, Array], Array]:
-        def sample(noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]) -> Array:
-            if isinstance(self.actions, Discrete):
-                return (noise[0] * self.actions.num).astype(jnp.int32)
-            is_bounded, _, _ = box(self.actions)
-            inside = jnp.maximum(noise, _LEAST_NOISE)
-            return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
-
-        return sample
-
-    def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
+    def sample_one(
+        self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
+    ) -> Array:
+        if isinstance(self.actions, Discrete):
+            return (noise[0] * self.actions.num).astype(jnp.int32)
+        is_bounded, _, _ = box(self.actions)
+        inside = jnp.maximum(noise, _LEAST_NOISE)
+        return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         if isinstance(self.actions, Discrete):
@@ -184,10 +180,6 @@ class UniformPolicy(eqx.Module):
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
-
-
-def num_uniforms(actions: Discrete | Box) -> int:
-    return 1 if isinstance(actions, Discrete) else actions.size
 
 
 def executed(space: Discrete | Box, actions: Array) -> Array:

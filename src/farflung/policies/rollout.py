@@ -44,13 +44,7 @@ def acted_in(trajectories: Trajectories) -> Array:
 
 
 @partial(jax.jit, static_argnames=("batch_size", "num_trajectories"))
-def play(
-    key: PRNGKeyArray,
-    team: Any,
-    world: CompiledWorld,
-    batch_size: int,
-    num_trajectories: int,
-) -> Trajectories:
+def play(key: PRNGKeyArray, team: Any, world: CompiledWorld, batch_size: int, num_trajectories: int) -> Trajectories:
     """Plays `batch_size` times `num_trajectories` episodes with each agent of a team, in its own copies of the world."""
     copies = (batch_size, team.num_agents, num_trajectories)
     num_reset, num_act = world.num_reset_uniforms, team.num_uniforms
@@ -73,7 +67,9 @@ def play(
 
         times = jnp.arange(world.horizon, dtype=jnp.int32)
         first = world.reset_from(reset_noise)
-        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=_unrolled_steps())
+        # On a GPU, each loop step costs a kernel launch, which takes longer than the step; on a CPU, a smaller loop is faster.
+        num_unrolled = 1 if runs_on_cpu() else 16
+        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=num_unrolled)
         return Trajectories(jnp.append(states, last), actions)
 
     play_trajectories = jax.vmap(play_one, (None, -1, -1))
@@ -102,9 +98,6 @@ def _play_vectors(
     by_agent = jax.vmap(by_trajectory, (team.axes, -2, None, 0))
     act_all = jax.vmap(by_agent, (None, -3, None, 0))
 
-    def flat_copies(array: Array) -> Array:
-        return array.reshape(-1, *array.shape[3:])
-
     def by_copy(array: Array) -> Array:
         return array.reshape(*copies, *array.shape[1:])
 
@@ -112,8 +105,9 @@ def _play_vectors(
         state, seen, is_over = carry
         time, noise = inputs
         actions = act_all(team, noise[:num_act], time, by_copy(seen))
+        executed = team.executed(actions).reshape(num_copies, *actions.shape[3:])
         world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
-        following = jax.vmap(world.step_from)(world_noise, state, flat_copies(team.executed(actions)))
+        following = jax.vmap(world.step_from)(world_noise, state, executed)
         observed = jax.vmap(world.observe)(following)
         is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
         goes_on = ~(is_over | is_broken)
@@ -131,8 +125,3 @@ def _play_vectors(
     _, (states, actions, broken) = jax.lax.scan(step, begin, (times, jnp.moveaxis(step_noise, 1, 0)))
     states = jnp.moveaxis(jnp.concatenate([begin[1][None], states]), 0, 1)
     return Trajectories(by_copy(states), jnp.moveaxis(actions, 0, 3), by_copy(jnp.max(broken, axis=0)))
-
-
-def _unrolled_steps() -> int:
-    # On a GPU, each loop step costs a kernel launch, which takes longer than the step; on a CPU, a smaller loop is faster.
-    return 1 if runs_on_cpu() else 16

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Int, Key, PRNGKeyArray, UInt
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt
 
 from farflung.algorithms import Algorithm
 from farflung.numerics.compilation import ONCE, ReproducibleIfWorld
@@ -19,12 +19,14 @@ from farflung.training.metrics import Metrics, measure_batch
 from farflung.training.progress import (
     RECORDS_PER_CHUNK,
     Arrays,
+    Chunk,
     Faults,
     PerSeed,
+    Runner,
     TrainingState,
     are_finite,
+    first_arrays,
     for_each_seed,
-    no_faults,
     restored,
 )
 from farflung.worlds.world import CompiledWorld
@@ -32,10 +34,8 @@ from farflung.worlds.world import CompiledWorld
 _tracing = threading.Lock()
 
 
-class CompiledRunner:
+class CompiledRunner(Runner):
     """Plays and learns in compiled code, all seeds side by side."""
-
-    runs_ahead = True
 
     def __init__(
         self,
@@ -63,28 +63,14 @@ class CompiledRunner:
             self.arrays = restored(self.arrays, training_state.leaves, spread)
         self._is_compiled = False
 
-    def __enter__(self) -> "CompiledRunner":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def advance(
-        self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]
-    ) -> tuple[int, Arrays, int, Arrays, Metrics, Bool[Array, " seed"]]:
+    def advance(self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
         padded = np.pad(recorded, (0, RECORDS_PER_CHUNK - len(recorded)))
         program = _advance[self._world]
         run = program if self._is_compiled else partial(_compiled, program)
         self._is_compiled = True
         shared = (self._mesh, self._has_worlds, self._world, self._algorithm)
-        after, metrics, is_finite = run(*shared, arrays, first, last, padded, len(recorded))
-        return first, arrays, last, after, metrics, is_finite
-
-    def team(self, arrays: Arrays) -> Any:
-        return arrays.state.team
-
-    def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> None:
-        return None
+        after, metrics, is_finite = run(*shared, arrays, (first, last, padded, len(recorded)))
+        return Chunk(first, arrays, last, after, recorded, metrics, is_finite)
 
 
 def _stacked(worlds: Sequence[CompiledWorld], num_seeds: int) -> CompiledWorld:
@@ -122,11 +108,8 @@ def _compiled(function: Any, *arguments: Any) -> Any:
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=ONCE)
 def _begin(mesh: Mesh, has_worlds: bool, world: CompiledWorld, algorithm: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
     def begin(world: CompiledWorld, algorithms: PerSeed, seeds: Array) -> Arrays:
-        keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
-        init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
         init = _over_world_and_seeds(lambda world, each, key: each.algorithm.init(key, world), world, has_worlds)
-        faults = None if world.projection is None else no_faults(len(keys))
-        return Arrays(train_keys, init(algorithms, init_keys), faults)
+        return first_arrays(seeds, world, partial(init, algorithms))
 
     return _over_seeds(begin, mesh, (has_worlds, True, True))(world, algorithm, seeds)
 
@@ -138,12 +121,9 @@ def _advance(
     world: CompiledWorld,
     algorithm: PerSeed,
     arrays: Arrays,
-    first: Int[Array, ""],
-    last: Int[Array, ""],
-    recorded: Int[Array, " record"],
-    num_records: Int[Array, ""],
+    plan: tuple[Int[Array, ""], Int[Array, ""], Int[Array, " record"], Int[Array, ""]],
 ) -> tuple[Arrays, Metrics, Bool[Array, " seed"]]:
-    """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
+    """Runs the updates after the first number of `plan` up to the second and measures the batches of those that are recorded.
 
     All updates are one piece of compiled code, whatever is recorded, so that recording changes nothing. The batch of a recorded
     update is played once more for that, with the same key.
@@ -151,24 +131,12 @@ def _advance(
 
     sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
 
-    def advance(
-        world: CompiledWorld,
-        first: Array,
-        last: Array,
-        recorded: Array,
-        num_records: Array,
-        algorithm: PerSeed,
-        keys: Key[Array, " seed"],
-        state: Any,
-        faults: Faults | None,
-    ) -> tuple[Arrays, Metrics, Array]:
+    def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array]:
+        (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
+
         def update(index: Array, carry: tuple[Any, Faults | None]) -> tuple[Any, Faults | None]:
-            def update_one(
-                world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Faults | None
-            ) -> tuple[Any, Faults | None]:
-                batch = _play(world, state.team, key, index, *sizes)
-                faults = None if faults is None or batch.broken is None else faults.after(index + 1, batch.broken)
-                return each.algorithm.learn(world, state, batch), faults
+            def update_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Any) -> tuple[Any, Any]:
+                return each.learn(state, faults, _play(world, state.team, key, index, *sizes), world, index + 1)
 
             return _over_world_and_seeds(update_one, world, has_worlds)(algorithm, keys, *carry)
 
@@ -194,8 +162,7 @@ def _advance(
         _, (state, faults), table = jax.lax.fori_loop(0, num_records + 1, record, (first, (state, faults), table))
         return Arrays(keys, state, faults), table, are_finite(state)
 
-    mapped = _over_seeds(advance, mesh, (has_worlds, False, False, False, False, True, True, True, True))
-    return mapped(world, first, last, recorded, num_records, algorithm, *arrays)
+    return _over_seeds(advance, mesh, (has_worlds, False, True, True))(world, plan, algorithm, arrays)
 
 
 # Compiled as a part of what calls it, but traced only once for both callers.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,13 +23,14 @@ from farflung.training.metrics import Metrics, measure_batch, normalized
 from farflung.training.progress import (
     ELEMENTS_SHOWN,
     Arrays,
-    Faults,
+    Chunk,
     HostStatistics,
     PerSeed,
+    Runner,
     TrainingState,
     are_finite,
+    first_arrays,
     for_each_seed,
-    no_faults,
     restored,
 )
 from farflung.worlds.hosted.players import OVER, Episodes, Player
@@ -39,7 +41,7 @@ Shape = tuple[int, ...]
 """The numbers of seeds, batch elements, agents and trajectories."""
 
 
-class HostedRunner:
+class HostedRunner(Runner):
     """Plays with copies of an environment on the host and learns in compiled code.
 
     Each episode has a seed and noise of its own, so that results don't depend on the number of copies and workers.
@@ -74,9 +76,7 @@ class HostedRunner:
     def __exit__(self, *error: Any) -> None:
         self._pool.__exit__(*error)
 
-    def advance(
-        self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]
-    ) -> tuple[int, Arrays, int, Arrays, Metrics, Bool[Array, " seed"]]:
+    def advance(self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
         if self._no_records is None:
             self._no_records = self._compile(arrays)
         metrics, is_finite = [self._no_records], _are_finite(arrays.state)
@@ -87,7 +87,8 @@ class HostedRunner:
             learned = _learn(self._view, self._algorithms, arrays, update, batch)
             is_finite = _are_finite(learned.state)
             if not np.asarray(is_finite).all():
-                return update - 1, arrays, update, learned, self._joined(metrics), is_finite
+                done = recorded[recorded <= update]
+                return Chunk(update - 1, arrays, update, learned, done, self._joined(metrics), is_finite)
             is_real = _is_real(episodes.states)
             self._statistics = self._statistics._replace(
                 num_steps=self._statistics.num_steps + int(np.count_nonzero(is_real[:, 1:]))
@@ -97,7 +98,7 @@ class HostedRunner:
                 metrics.append(jax.tree.map(lambda column: np.asarray(column)[:, None], measured))
                 self._record(episodes, is_real)
             arrays = learned
-        return first, arrays, last, arrays, self._joined(metrics), is_finite
+        return Chunk(first, arrays, last, arrays, recorded, self._joined(metrics), is_finite)
 
     def team(self, arrays: Arrays) -> Any:
         """Without table rows for states that were not met yet."""
@@ -111,9 +112,14 @@ class HostedRunner:
 
     def _compile(self, arrays: Arrays) -> Metrics:
         """Compiles everything that an update runs, so that the first is not slower; returns a table of no records."""
-        episodes = _blank_episodes(self._world, arrays.state.team, self._shape)
+        player, agents, _ = _draw_players(self._world, arrays.keys, 0, arrays.state.team, self._shape)
+        num, idle = len(agents), np.zeros(self._pool.num_copies, np.int64)
+        states, actions = player.blank(num)
+        states[:] = 0
+        player.act(states[idle, 0], idle, idle)
+        rewards, is_terminated = np.zeros(actions.shape[:2], np.float32), np.zeros(num, bool)
+        episodes = Episodes(states, actions, rewards, is_terminated, np.zeros(num, np.int32))
         batch = trajectories(self._view, episodes, self._shape)
-        _compile_acting(self._world, arrays, self._shape)
         measured = _measure(self._view, arrays.state.team, batch)
         jax.block_until_ready((measured, _learn(self._view, self._algorithms, arrays, 1, batch)))
         return jax.tree.map(lambda _: np.zeros((self._shape[0], 0), np.float32), measured)
@@ -135,13 +141,13 @@ class HostedRunner:
 
     def _record(self, episodes: Episodes, is_real: Bool[np.ndarray, "episode times"]) -> None:
         self._steps.append(self._statistics.num_steps // self._shape[0])
+        seen: dict[str, Any]
         if self._world.projection is None:
-            visits = _visits(episodes.states, is_real, self._world.num_states, self._shape)
-            self._statistics = self._statistics._replace(visits=visits)
-            return
-        states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
-        features = states[..., list(self._world.projection.features)]
-        self._statistics = self._statistics._replace(features=features)
+            seen = {"visits": _visits(episodes.states, is_real, self._world.num_states, self._shape)}
+        else:
+            states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
+            seen = {"features": states[..., list(self._world.projection.features)]}
+        self._statistics = self._statistics._replace(**seen)
 
     def _joined(self, metrics: list[Metrics]) -> Metrics:
         joined = Metrics.joined(metrics)
@@ -167,7 +173,15 @@ def _random_team(world: Any, num_agents: int) -> Any:
 
 def play(world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape) -> Episodes:
     """The episodes of one update, for all seeds."""
-    noise, seeds = _draw(keys, number, _noise_shape(world, team, shape))
+    return pool.play(*_draw_players(world, keys, number, team, shape))
+
+
+def _draw_players(
+    world: Any, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape
+) -> tuple[Player, Int[np.ndarray, " episode"], Int[np.ndarray, " episode"]]:
+    """A player with the noise of one update, and each episode's agent and seed."""
+    uniforms_per_action = () if world.projection is None else (team.num_uniforms,)
+    noise, seeds = _draw(keys, number, (*shape[1:], world.horizon, *uniforms_per_action))
     rows, agents = _players(shape)
     noise = np.asarray(noise).reshape(len(rows), *noise.shape[4:])
     player: Player
@@ -175,11 +189,7 @@ def play(world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: A
         player = world.player(np.asarray(_thresholds(team)), agents + shape[2] * rows, noise)
     else:
         player = NetworkPlayer(world, team, rows, agents, noise)
-    return pool.play(player, agents, np.asarray(seeds).reshape(-1))
-
-
-def _noise_shape(world: Any, team: Any, shape: Shape) -> Shape:
-    return (*shape[1:], world.horizon, *(() if world.projection is None else (team.num_uniforms,)))
+    return player, agents, np.asarray(seeds).reshape(-1)
 
 
 def trajectories(view: View, episodes: Episodes, shape: Shape) -> Trajectories:
@@ -197,8 +207,8 @@ def _is_real(states: np.ndarray) -> Bool[np.ndarray, "episode times"]:
 
 def _players(shape: Shape) -> tuple[Int[np.ndarray, " episode"], Int[np.ndarray, " episode"]]:
     """The seed's row and the agent of each episode."""
-    rows, _, agents, _ = np.indices(shape, sparse=True)
-    return np.broadcast_to(rows, shape).reshape(-1), np.broadcast_to(agents, shape).reshape(-1)
+    rows, _, agents, _ = np.indices(shape).reshape(len(shape), -1)
+    return rows, agents
 
 
 def _visits(
@@ -213,74 +223,42 @@ def _visits(
     return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
 
 
+@dataclass(frozen=True, eq=False)
 class NetworkPlayer:
     """Plays by networks: one call of compiled code for a step of all copies."""
 
-    def __init__(
-        self,
-        world: Any,
-        team: Any,
-        rows: Int[np.ndarray, " episode"],
-        agents: Int[np.ndarray, " episode"],
-        noise: Float[np.ndarray, "episode time uniform"],
-    ) -> None:
-        """
-        Args:
-            team: with leading seed and agent axes.
-            rows: the seed's row of each episode.
-            agents: the agent of each episode.
-            noise: uniform numbers for each action.
-        """
-        self.horizon = noise.shape[1]
-        self._world, self._team, self._rows, self._agents, self._noise = world, team, rows, agents, noise
+    world: Any
+    team: Any
+    """With leading seed and agent axes."""
+    rows: Int[np.ndarray, " episode"]
+    """The seed's row of each episode."""
+    agents: Int[np.ndarray, " episode"]
+    noise: Float[np.ndarray, "episode time uniform"]
+
+    @property
+    def horizon(self) -> int:
+        return self.noise.shape[1]
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
-        states = np.full((num_episodes, self.horizon + 1, self._world.observation_size), np.nan, np.float32)
-        shape, dtype = self._world.actions.shape, np.dtype(self._world.actions.dtype)
-        return states, np.zeros((num_episodes, self.horizon, *shape), dtype)
+        states = np.full((num_episodes, self.horizon + 1, self.world.observation_size), np.nan, np.float32)
+        return states, np.zeros((num_episodes, self.horizon, *self.world.actions.shape), self.world.actions.dtype)
 
     def see(self, observations: Any) -> np.ndarray:
-        return self._world.vectors(observations)
+        return self.world.vectors(observations)
 
     def is_sound(self, seen: np.ndarray) -> Bool[np.ndarray, " copy"]:
         return np.isfinite(seen).all(axis=1)
 
     def act(self, seen: np.ndarray, episodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        noise = self._noise[episodes, times]
-        drawn, executed = _act(self._team, self._rows[episodes], self._agents[episodes], noise, times, seen)
-        return np.asarray(drawn), self._world.for_simulator(np.asarray(executed))
-
-
-def _blank_episodes(world: Any, team: Any, shape: Shape) -> Episodes:
-    """Episodes of the same shapes as real ones."""
-    num = math.prod(shape)
-    if world.projection is None:
-        states, actions = np.zeros((num, world.horizon + 1), np.int32), np.zeros((num, world.horizon), np.int32)
-    else:
-        nobody = np.zeros(num, np.int64)
-        states, actions = NetworkPlayer(world, team, nobody, nobody, np.zeros((num, world.horizon, 0))).blank(num)
-        states = np.zeros_like(states)
-    return Episodes(states, actions, np.zeros(actions.shape[:2], np.float32), np.zeros(num, bool), np.zeros(num, np.int32))
-
-
-def _compile_acting(world: Any, arrays: Arrays, shape: Shape) -> None:
-    team = arrays.state.team
-    drawn = _draw(arrays.keys, 0, _noise_shape(world, team, shape))
-    if world.projection is None:
-        jax.block_until_ready((drawn, _thresholds(team)))
-        return
-    copies = world.num_copies(shape[2], math.prod(shape))
-    noise = np.zeros((copies, team.num_uniforms), np.float32)
-    nobody, nothing = np.zeros(copies, np.int64), np.zeros((copies, world.observation_size), np.float32)
-    jax.block_until_ready((drawn, _act(team, nobody, nobody, noise, nobody, nothing)))
+        noise = self.noise[episodes, times]
+        drawn, executed = _act(self.team, self.rows[episodes], self.agents[episodes], noise, times, seen)
+        return np.asarray(drawn), self.world.for_simulator(np.asarray(executed))
 
 
 @partial(jax.jit, compiler_options=ONCE)
 def _begin(view: View, algorithms: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
-    keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
-    init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
-    state = jax.vmap(lambda each, key: each.algorithm.init(key, view))(algorithms, init_keys)
-    return Arrays(train_keys, state, None if view.projection is None else no_faults(len(seeds)))
+    init = jax.vmap(lambda each, key: each.algorithm.init(key, view))
+    return first_arrays(seeds, view, partial(init, algorithms))
 
 
 _are_finite = jax.jit(are_finite)
@@ -289,13 +267,8 @@ _are_finite = jax.jit(are_finite)
 @partial(jax.jit, compiler_options=REPRODUCIBLE)
 def _learn(view: View, algorithms: PerSeed, arrays: Arrays, update: Int[Array, ""], batch: Trajectories) -> Arrays:
     # One seed after the other: batched matrix products are not bit-identical across batch sizes, and playing takes far longer.
-    def learn(each: tuple[PerSeed, Any, Faults | None, Trajectories]) -> tuple[Any, Faults | None]:
-        algorithm, state, faults, batch = each
-        faults = None if faults is None or batch.broken is None else faults.after(update, batch.broken)
-        return algorithm.algorithm.learn(view, state, batch), faults
-
-    state, faults = jax.lax.map(learn, (algorithms, arrays.state, arrays.faults, batch))
-    return Arrays(arrays.keys, state, faults)
+    each_seed = (algorithms, arrays.state, arrays.faults, batch)
+    return Arrays(arrays.keys, *jax.lax.map(lambda each: each[0].learn(*each[1:], view, update), each_seed))
 
 
 @partial(jax.jit, compiler_options=REPRODUCIBLE)

@@ -2,26 +2,23 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from itertools import chain, pairwise
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Int
 
 from farflung.algorithms import Algorithm
 from farflung.config.checks import whole_number, whole_seeds
 from farflung.training.compiled import CompiledRunner
 from farflung.training.hosted import HostedRunner
-from farflung.training.metrics import Metrics
 from farflung.training.progress import (
     NOT_FINITE,
     RECORDS_PER_CHUNK,
-    Arrays,
+    Chunk,
     Divergence,
-    HostStatistics,
     Progress,
+    Runner,
     TrainingState,
     divergence_of,
     record_schedule,
@@ -29,41 +26,6 @@ from farflung.training.progress import (
 from farflung.worlds.world import World
 
 _SECONDS_PER_CHUNK = 0.25
-
-
-class Chunk(NamedTuple):
-    """Updates that ran in one go: where they started, where they ended, and what they recorded."""
-
-    first: int
-    """The update that was done before the chunk."""
-    before: Arrays
-    last: int
-    after: Arrays
-    recorded: Int[np.ndarray, " record"]
-    metrics: Metrics
-    is_finite: Bool[Array, " seed"]
-
-
-class Runner(AbstractContextManager["Runner"], Protocol):
-    """Runs updates for all seeds; runners differ in how a batch is played."""
-
-    runs_ahead: bool
-    """Whether `advance` returns before the devices are done, so that the next chunk can be queued."""
-    arrays: Arrays
-    """Where the training starts."""
-
-    def advance(
-        self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]
-    ) -> tuple[int, Arrays, int, Arrays, Metrics, Bool[Array, " seed"]]:
-        """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
-
-        Returns the fields of a `Chunk` but for `recorded`. A runner may stop at an update after which a team is not finite.
-        """
-
-    def team(self, arrays: Arrays) -> Any:
-        """The teams of all seeds."""
-
-    def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> HostStatistics | None: ...
 
 
 def train(
@@ -101,10 +63,6 @@ def train(
     runner_for: Any = HostedRunner if is_hosted else CompiledRunner
     runner: Runner = runner_for(algorithm, world, seeds, training_state)
 
-    def advance(arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
-        begin, before, end, after, metrics, is_finite = runner.advance(arrays, first, last, recorded)
-        return Chunk(begin, before, end, after, recorded[recorded <= end], metrics, is_finite)
-
     def chunks() -> Iterator[Chunk]:
         """Chunks that take about a quarter of a second each; the first has no updates, and compiles everything."""
         done, size, arrays = first, 0, runner.arrays
@@ -117,7 +75,7 @@ def train(
             if len(recorded) > RECORDS_PER_CHUNK:
                 recorded = recorded[:RECORDS_PER_CHUNK]
                 last = int(recorded[-1])
-            chunk = advance(arrays, done, last, recorded)
+            chunk = runner.advance(arrays, done, last, recorded)
             yield chunk
             if last == num_updates:
                 return
@@ -138,7 +96,7 @@ def train(
         """The progress after the last sound update of a chunk, which is found by bisection."""
         recorded, metrics, start = chunk.recorded, chunk.metrics, (chunk.first, chunk.before)
         while chunk.last - start[0] > 1:
-            tried = advance(start[1], start[0], (start[0] + chunk.last) // 2, recorded[:0])
+            tried = runner.advance(start[1], start[0], (start[0] + chunk.last) // 2, recorded[:0])
             if is_sound(tried):
                 start = tried.last, tried.after
             else:
@@ -153,16 +111,10 @@ def train(
         start = jax.block_until_ready(next(ahead))
         if not is_sound(start):
             raise ValueError(NOT_FINITE)
-        for chunk in _one_behind(start, ahead) if runner.runs_ahead else chain([start], ahead):
+        # If the runner runs ahead, each chunk is yielded after the next one was queued, so that the devices never wait.
+        queued = (chunk for chunk, _ in pairwise(chain([start], ahead, [start])))
+        for chunk in queued if runner.runs_ahead else chain([start], ahead):
             if not is_sound(chunk):
                 yield before_divergence(chunk)
                 return
             yield progress(chunk)
-
-
-def _one_behind(first: Chunk, ahead: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Each chunk after the next one was queued, so that the devices never wait."""
-    for following in ahead:
-        yield first
-        first = following
-    yield first

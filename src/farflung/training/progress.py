@@ -1,7 +1,9 @@
 """How far a training is: what it yields while it runs, and what it takes to continue it later."""
 
-from collections.abc import Sequence
-from functools import reduce
+import abc
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from farflung.algorithms import Algorithm
+from farflung.policies.rollout import Trajectories
 from farflung.training.metrics import Metrics
 
 NOT_FINITE = "the team is not finite before its first update: lower init_scale"
@@ -38,10 +41,6 @@ class Faults(NamedTuple):
         )
 
 
-def no_faults(num_seeds: int) -> Faults:
-    return Faults(*(jnp.zeros(num_seeds, jnp.int32) for _ in Faults._fields))
-
-
 class Arrays(NamedTuple):
     """All arrays of a training, with a leading seed axis."""
 
@@ -50,6 +49,14 @@ class Arrays(NamedTuple):
     """The algorithm's state, which holds the team."""
     faults: Faults | None
     """For worlds whose observations are vectors."""
+
+
+def first_arrays(seeds: UInt[Array, " seed"], world: Any, init: Callable[[Key[Array, " seed"]], Any]) -> Arrays:
+    """The arrays before the first update, with the states that `init` makes from a key for each seed."""
+    keys = jax.vmap(partial(jr.key, impl="threefry2x32"))(seeds)
+    init_keys, train_keys = jax.vmap(jr.split, out_axes=1)(keys)
+    no_faults = Faults(*(jnp.zeros(len(seeds), jnp.int32) for _ in Faults._fields))
+    return Arrays(train_keys, init(init_keys), None if world.projection is None else no_faults)
 
 
 class HostStatistics(NamedTuple):
@@ -118,6 +125,45 @@ class Progress(NamedTuple):
         return TrainingState(self.update, leaves, self.host_statistics)
 
 
+class Chunk(NamedTuple):
+    """Updates that ran in one go: where they started, where they ended, and what they recorded."""
+
+    first: int
+    """The update that was done before the chunk."""
+    before: Arrays
+    last: int
+    after: Arrays
+    recorded: Int[np.ndarray, " record"]
+    metrics: Metrics
+    is_finite: Bool[Array, " seed"]
+
+
+class Runner(AbstractContextManager["Runner"]):
+    """Runs updates for all seeds; runners differ in how a batch is played."""
+
+    runs_ahead = True
+    """Whether `advance` returns before the devices are done, so that the next chunk can be queued."""
+    arrays: Arrays
+    """Where the training starts."""
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+    @abc.abstractmethod
+    def advance(self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
+        """Runs the updates after `first` up to `last` and measures the batches of those that are recorded.
+
+        A runner may stop at an update after which a team is not finite.
+        """
+
+    def team(self, arrays: Arrays) -> Any:
+        """The teams of all seeds."""
+        return arrays.state.team
+
+    def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> HostStatistics | None:
+        return None
+
+
 class PerSeed(eqx.Module):
     """One algorithm for each seed: numbers and arrays have a leading seed axis, and the rest is the same for all."""
 
@@ -128,6 +174,13 @@ class PerSeed(eqx.Module):
     def algorithm(self) -> Algorithm:
         """The algorithm of one seed, under `vmap`."""
         return eqx.combine(self.arrays, self.rest)
+
+    def learn(
+        self, state: Any, faults: Faults | None, batch: Trajectories, world: Any, update: Int[Array, ""]
+    ) -> tuple[Any, Faults | None]:
+        """The state and the faults of one seed after an update."""
+        faults = None if faults is None or batch.broken is None else faults.after(update, batch.broken)
+        return self.algorithm.learn(world, state, batch), faults
 
 
 def for_each_seed(algorithm: Algorithm | Sequence[Algorithm], num_seeds: int) -> PerSeed:

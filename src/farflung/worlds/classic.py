@@ -1,35 +1,29 @@
-"""Gymnasium's MountainCar and Pendulum without their rewards, in JAX."""
+"""Gymnasium's MountainCar and Pendulum without their rewards, in JAX; `make_vector_world` checks their options."""
 
 import math
-from collections.abc import Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from farflung.config.checks import whole_number
-from farflung.worlds.projection import Box, Discrete, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.vectors import DescribedWorld
 
 
-class MountainCar(VectorWorld):
+class ClassicWorld(DescribedWorld):
+    """A world whose features can take all values of the projection's grid."""
+
+    @property
+    def free_area(self) -> float:
+        return math.prod(high - low for low, high in zip(self.projection.low, self.projection.high, strict=True))
+
+
+class MountainCar(ClassicWorld):
     """A car in a valley that must swing to get out of it: `MountainCarContinuous-v0`, or `MountainCar-v0` with three actions.
 
     Reaching the goal doesn't end an episode, so that the whole hill can be explored.
     """
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    recipe: str = eqx.field(static=True)
-    actions: Discrete | Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
-
     num_reset_uniforms, num_step_uniforms = 1, 0
-
-    @property
-    def free_area(self) -> float:
-        return _area(self.projection)
 
     def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
@@ -48,21 +42,10 @@ class MountainCar(VectorWorld):
         return state
 
 
-class Pendulum(VectorWorld):
+class Pendulum(ClassicWorld):
     """A pendulum to swing up, `Pendulum-v1`; an observation is the cosine and sine of the angle, and the angular velocity."""
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    recipe: str = eqx.field(static=True)
-    actions: Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
-
     num_reset_uniforms, num_step_uniforms = 2, 0
-
-    @property
-    def free_area(self) -> float:
-        return _area(self.projection)
 
     def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])
@@ -79,28 +62,23 @@ class Pendulum(VectorWorld):
 
 
 def mountain_car(
-    *, is_discrete: bool = False, horizon: int = 400, bins: Sequence[int] = (20, 20), neighbours: int = 4
+    *, is_discrete: bool = False, horizon: int = 400, bins: tuple[int, ...] = (20, 20), neighbours: int = 4
 ) -> MountainCar:
     """Gymnasium's MountainCar: an action is a force between -1 and 1, or, if `is_discrete`, to push left, not at all or right.
 
     Position and velocity are divided by their ranges before distances are measured.
     """
-    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return MountainCar(
         horizon=horizon,
         projection=Projection((0, 1), ("position", "velocity"), (-1.2, -0.07), (0.6, 0.07), bins, (1.8, 0.14), neighbours),
-        recipe=write_recipe(
-            name="mountain-car-discrete" if is_discrete else "mountain-car", horizon=horizon, bins=bins, neighbours=neighbours
-        ),
         actions=Discrete(3) if is_discrete else Box((-1.0,), (1.0,)),
         observation_center=(-0.3, 0.0),
         observation_scale=(0.9, 0.07),
     )
 
 
-def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: int = 4) -> Pendulum:
+def pendulum(*, horizon: int = 200, bins: tuple[int, ...] = (20, 20), neighbours: int = 4) -> Pendulum:
     """Gymnasium's Pendulum; the entropy is that of the angle and the angular velocity, divided by their ranges."""
-    horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
     return Pendulum(
         horizon=horizon,
         projection=Projection(
@@ -113,12 +91,7 @@ def pendulum(*, horizon: int = 200, bins: Sequence[int] = (20, 20), neighbours: 
             neighbours=neighbours,
             angles=(0,),
         ),
-        recipe=write_recipe(name="pendulum", horizon=horizon, bins=bins, neighbours=neighbours),
         actions=Box((-2.0,), (2.0,)),
         observation_center=(0.0, 0.0, 0.0),
         observation_scale=(1.0, 1.0, 8.0),
     )
-
-
-def _area(projection: Projection) -> float:
-    return math.prod(high - low for low, high in zip(projection.low, projection.high, strict=True))

@@ -17,26 +17,20 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from farflung.config.checks import whole_number
 from farflung.config.imports import check_installed, import_object, name_of
 from farflung.config.reading import parse_object
-from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
-from farflung.worlds.vectors import VectorWorld
+from farflung.worlds.projection import Box, Discrete, describe_vectors, read_vector_fields, vector_fields
+from farflung.worlds.vectors import DescribedWorld
 
 _RANDOM_STEPS, _RANDOM_COPIES = 300, 16
 _NEEDED = ("reset", "step", "observe")
 
 
-class JaxWorld(VectorWorld):
+class JaxWorld(DescribedWorld):
     """A world that a user has written in JAX; make one with `from_jax`, which checks it."""
 
     own: Any = eqx.field()
     """The user's object; None for a world that was read from a file."""
     label: str = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    projection: Projection = eqx.field()
-    actions: Discrete | Box = eqx.field()
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
     ends_early: bool = eqx.field(static=True)
-    recipe: str = eqx.field(static=True)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -56,43 +50,25 @@ class JaxWorld(VectorWorld):
         return _vector(_object(self.own).observe(state))
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
-        return jnp.asarray(_object(self.own).is_over(state), bool).reshape(()) if self.ends_early else jnp.zeros((), bool)
+        return _is_over(_object(self.own), state) if self.ends_early else super().is_over(state)
 
     @property
     def identity(self) -> Hashable:
         return self.label, self.horizon, self.projection
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        description = {
-            "name": self.label,
-            "horizon": self.horizon,
-            "ends_early": self.ends_early,
-            "actions": dataclasses.asdict(self.actions),
-            "projection": dataclasses.asdict(self.projection),
-            "observation_center": self.observation_center,
-            "observation_scale": self.observation_scale,
-        }
-        return {"jax": np.array(json.dumps(description))}
+        description = {"name": self.label, "horizon": self.horizon, "ends_early": self.ends_early}
+        return {"jax": np.array(json.dumps(description | vector_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "JaxWorld":
         """The world that `to_arrays` describes, without the user's object."""
         found = parse_object(str(arrays["jax"]))
-        center = read_numbers("observation_center", found["observation_center"])
-        scale = read_numbers("observation_scale", found["observation_scale"], len(center))
-        if min(scale) <= 0 or not isinstance(found["name"], str) or not isinstance(found["ends_early"], bool):
+        about, label, ends_early = read_vector_fields(found), found["name"], found["ends_early"]
+        if not isinstance(label, str) or not isinstance(ends_early, bool):
             raise ValueError("the description of the world is not as farflung writes it")
-        return JaxWorld(
-            own=None,
-            label=found["name"],
-            horizon=whole_number("horizon", found["horizon"]),
-            projection=read_projection(found["projection"], len(center)),
-            actions=read_actions(found["actions"]),
-            observation_center=center,
-            observation_scale=scale,
-            ends_early=found["ends_early"],
-            recipe="",
-        )
+        horizon = whole_number("horizon", found["horizon"])
+        return JaxWorld(own=None, label=label, horizon=horizon, ends_early=ends_early, **about)
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
@@ -129,11 +105,9 @@ def from_jax(
         name: how the world is called; by default MODULE:NAME under which Python can import it.
     """
     own = _instance(world)
-    missing = [each for each in _NEEDED if not callable(getattr(own, each, None))]
-    if missing:
-        raise ValueError(
-            f"a JAX world has reset(key), step(key, state, action) and observe(state): {', '.join(missing)} is missing"
-        )
+    if missing := [each for each in _NEEDED if not callable(getattr(own, each, None))]:
+        needed = "reset(key), step(key, state, action) and observe(state)"
+        raise ValueError(f"a JAX world has {needed}: {', '.join(missing)} is missing")
     horizon = whole_number("horizon", getattr(own, "horizon", None) if horizon is None else horizon)
     actions = _actions(getattr(own, "actions", None))
     held, label = _held(own), name or name_of(world)
@@ -151,17 +125,8 @@ def from_jax(
         raise ValueError(f"{label} has {len(names)} names for {seen.shape[-1]} numbers of an observation")
     unknown = np.full(len(names), np.inf)
     about = describe_vectors(names, -unknown, unknown, lambda: finite, project, neighbours, bins, low, high)
-    return JaxWorld(
-        own=held,
-        label=label,
-        horizon=horizon,
-        projection=about.projection,
-        actions=actions,
-        observation_center=about.center,
-        observation_scale=about.scale,
-        ends_early=hasattr(own, "is_over"),
-        recipe="",
-    )
+    ends_early = hasattr(own, "is_over")
+    return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, **about)
 
 
 def is_jax_world(thing: Any) -> bool:
@@ -192,6 +157,10 @@ def _vector(observation: Any) -> Float[Array, " observation"]:
     return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(observation)])
 
 
+def _is_over(own: Any, state: PyTree[Array]) -> Bool[Array, ""]:
+    return jnp.asarray(own.is_over(state), bool).reshape(()) if hasattr(own, "is_over") else jnp.zeros((), bool)
+
+
 def _actions(actions: Any) -> Discrete | Box:
     if isinstance(actions, Discrete | Box):
         return actions
@@ -216,20 +185,17 @@ def _wander(held: Any, actions: Discrete | Box, num_steps: int) -> Float[Array, 
         low, high = np.maximum(actions.low, -1e3).astype(np.float32), np.minimum(actions.high, 1e3).astype(np.float32)
         return jr.uniform(key, (actions.size,), minval=low, maxval=high)
 
-    def is_over(state: Any) -> Array:
-        return jnp.asarray(own.is_over(state), bool).reshape(()) if hasattr(own, "is_over") else jnp.zeros((), bool)
-
     def step(carry: tuple[Any, Array], key: PRNGKeyArray) -> tuple[Any, Array]:
         state, has_ended = carry
         action_key, step_key = jr.split(key)
         state = own.step(step_key, state, act(action_key))
         seen = jnp.where(has_ended, jnp.nan, _vector(own.observe(state)))
-        return (state, has_ended | is_over(state)), seen
+        return (state, has_ended | _is_over(own, state)), seen
 
     def episode(key: PRNGKeyArray) -> Array:
         reset_key, steps_key = jr.split(key)
         first = own.reset(reset_key)
-        _, seen = jax.lax.scan(step, (first, is_over(first)), jr.split(steps_key, num_steps))
+        _, seen = jax.lax.scan(step, (first, _is_over(own, first)), jr.split(steps_key, num_steps))
         return jnp.concatenate([_vector(own.observe(first))[None], seen])
 
     return jax.vmap(episode)(jr.split(jr.key(0), _RANDOM_COPIES))

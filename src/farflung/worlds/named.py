@@ -3,12 +3,12 @@
 import inspect
 import json
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, check_world, is_map_file
-from farflung.config.reading import MOST_BYTES_OF_MAP, read_text, reason
+from farflung.config.reading import MOST_BYTES_OF_MAP, one_line_errors, read_text
 from farflung.worlds.gridworld import MAZE, ROOM, gridworld
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import hosted as hosted_world
@@ -90,10 +90,9 @@ def _own_world(name: str) -> Any:
     return found if isinstance(found, World) or is_jax_world(found) else None
 
 
-def _check_env_options(options: Mapping[str, Any], taken: Collection[str]) -> None:
-    for name in options:
-        if name in taken:
-            raise ValueError(f"env_options: {name} is no option of the environment itself but --{name}")
+def _check_env_options(options: Mapping[str, Any], taken: Set[str]) -> None:
+    for name in sorted(options.keys() & taken):
+        raise ValueError(f"env_options: {name} is no option of the environment itself but --{name}")
 
 
 def make_tabular_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> TabularMDP:
@@ -115,15 +114,11 @@ def make_tabular_world(name: str, *, horizon: int | None = None, slip: float | N
             raise ValueError(f"slip is for maps only: {name} has its own dynamics")
         return from_gymnasium(name, horizon=horizon)
     text = read_map(name)
-    try:
+    with one_line_errors(name):
         return gridworld(text, slip=slip or 0.0, horizon=horizon)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def read_map(path: str) -> str:
     """The text of a map."""
-    try:
+    with one_line_errors(f"cannot read the map {path}"):
         return read_text(Path(path), MOST_BYTES_OF_MAP)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the map {path}: {reason(error)}") from None

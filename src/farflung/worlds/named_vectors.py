@@ -58,7 +58,8 @@ _WORLDS: dict[str, Callable[..., VectorWorld]] = {
     "ant": ant,
 }
 _OPTIONS = ("horizon", "bins", "neighbours")
-_OWN_OPTIONS = {"ant": ("ends_when_unhealthy", "solver_iterations", "engine")}
+_OWN_OPTIONS = {"ant": {"ends_when_unhealthy": True, "solver_iterations": 4, "engine": "jax"}}
+"""Options of a single world, with their defaults."""
 _MAZE_OPTIONS = ("walls", "starts", "low", "high", "step_size", *_OPTIONS)
 _MOST_DIGITS = 16
 """Integers in a recipe with more digits are read as floats, so that all numbers can be compared."""
@@ -89,12 +90,10 @@ def make_vector_world(
     if "name" not in options:
         return point_maze(**options)
     known = options.pop("name")
+    own = {option: options.get(option, default) for option, default in _OWN_OPTIONS.get(known, {}).items()}
     world = _WORLDS[known](**options)
-    if known in _OWN_OPTIONS:
-        return world
-    projection = world.projection
-    recipe = write_recipe(name=known, horizon=world.horizon, bins=projection.bins, neighbours=projection.neighbours)
-    return dataclasses.replace(world, recipe=recipe)
+    chosen = {"horizon": world.horizon, "bins": world.projection.bins, "neighbours": world.projection.neighbours}
+    return dataclasses.replace(world, recipe=write_recipe(name=known, **chosen, **own))
 
 
 def read_recipe(arrays: Mapping[str, np.ndarray]) -> VectorWorld:
@@ -127,6 +126,8 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     for option, value in options.items():
         if option in ("walls", "starts", "low", "high") and not isinstance(value, list):
             raise ValueError(f"{option} is a list of numbers, not {value!r}")
+        if option == "ends_when_unhealthy" and not isinstance(value, bool):
+            raise ValueError(f"{option} is true or false, not {value!r}")
     return {option: _CHECKS.get(option, lambda value: value)(value) for option, value in options.items()}
 
 
@@ -135,16 +136,9 @@ def _positive(value: Any) -> float:
     return float(value)
 
 
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"ends_when_unhealthy is true or false, not {value!r}")
-    return value
-
-
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "horizon": functools.partial(whole_number, "horizon"),
     "neighbours": whole_neighbours,
     "bins": whole_bins,
     "step_size": _positive,
-    "ends_when_unhealthy": _boolean,
 }

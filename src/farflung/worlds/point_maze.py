@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from farflung.config.checks import check_positive, whole_number
 from farflung.worlds.gridworld import FREE, GOAL, START, WALL, gridworld, parse_map
 from farflung.worlds.projection import Box, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.vectors import DescribedWorld, write_recipe
 from farflung.worlds.walls import Pair, Rectangle, is_blocked, reachable_areas, wall_table
 
 Numbers = Sequence[Any] | np.ndarray
@@ -20,24 +20,19 @@ POINT_MAZE = "farflung/PointMaze-v0"
 """The Gymnasium id of a point maze."""
 
 
-class PointMaze(VectorWorld):
+class PointMaze(DescribedWorld):
     """A point in a rectangle with walls, moved by at most `step_size` along each axis; make one with `point_maze`.
 
     A step that would touch or cross a wall leaves the point where it is; a step beyond the outer border ends at the border.
     """
 
+    actions: Box
     low: Pair = eqx.field(static=True)
     high: Pair = eqx.field(static=True)
     walls: tuple[Rectangle, ...] = eqx.field(static=True)
     starts: tuple[Rectangle, ...] = eqx.field(static=True)
     """Each episode starts uniformly in one of these rectangles, chosen at random; a point is a rectangle of size 0."""
     step_size: float = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    recipe: str = eqx.field(static=True)
-    actions: Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
 
     num_step_uniforms = 0
 

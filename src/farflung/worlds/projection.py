@@ -1,9 +1,10 @@
 """The features of vector states whose entropy is maximised, the grid over them, and the kinds of actions."""
 
+import dataclasses
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ class Discrete(eqx.Module):
 
     num: int = eqx.field(static=True)
 
+    size = 1
     shape = ()
     dtype = "int32"
 
@@ -106,14 +108,6 @@ class Projection(eqx.Module):
         return jnp.where(is_real, cells, self.num_cells)
 
 
-class VectorDescription(NamedTuple):
-    """The projection of vector observations, and the centre and scale of each of their numbers."""
-
-    projection: Projection
-    center: tuple[float, ...]
-    scale: tuple[float, ...]
-
-
 def describe_vectors(
     names: Sequence[str],
     first: Float[np.ndarray, " number"],
@@ -124,8 +118,8 @@ def describe_vectors(
     bins: Any,
     low: Any,
     high: Any,
-) -> VectorDescription:
-    """Derives a projection, and the centre and scale of each number of an observation.
+) -> dict[str, Any]:
+    """The fields of a world that describe its observations: the projection, and the centre and scale of each number.
 
     Numbers without bounds are measured with random actions: the grid is three times as wide as what these reach.
 
@@ -148,8 +142,8 @@ def describe_vectors(
         last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
     features = _chosen_features(project, len(names))
     num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
-    begin = _rounded(first[list(features)]) if low is None else _each("low", low, len(features))
-    end = _rounded(last[list(features)]) if high is None else _each("high", high, len(features))
+    begin = _rounded(first[list(features)]) if low is None else tuple(map(float, one_for_each("low", low, len(features))))
+    end = _rounded(last[list(features)]) if high is None else tuple(map(float, one_for_each("high", high, len(features))))
     for name, below, above in zip(features, begin, end, strict=True):
         if not -math.inf < below < above < math.inf:
             raise ValueError(f"the grid needs low below high, but {names[name]} has {below:g} to {above:g}")
@@ -162,7 +156,8 @@ def describe_vectors(
         scale=_rounded(np.subtract(end, begin)),
         neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
     )
-    return VectorDescription(projection, _rounded(center), _rounded(np.where(spread > 0, spread, 1.0)))
+    scale = _rounded(np.where(spread > 0, spread, 1.0))
+    return {"projection": projection, "observation_center": _rounded(center), "observation_scale": scale}
 
 
 def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
@@ -177,11 +172,12 @@ def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _each(name: str, values: Any, number: int) -> tuple[float, ...]:
+def one_for_each(name: str, values: Any, number: int, what: str = "features") -> list[Any]:
+    """A value for each of `number` things, given as one for all, or one for each."""
     values = np.atleast_1d(values).tolist()
     if len(values) not in (1, number):
-        raise ValueError(f"{name} needs one number, or one for each of the {number} features, not {len(values)}")
-    return tuple(float(value) for value in (values * number if len(values) == 1 else values))
+        raise ValueError(f"{name} needs one number, or one for each of the {number} {what}, not {len(values)}")
+    return values * number if len(values) == 1 else values
 
 
 def _rounded(values: np.ndarray) -> tuple[float, ...]:
@@ -195,6 +191,26 @@ def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float
     if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
         raise ValueError(f"{name} is a list of {size or 'one or more'} finite numbers, not {str(values)[:80]}")
     return tuple(map(float, numbers))
+
+
+def vector_fields(world: Any) -> dict[str, Any]:
+    """What a file holds of the actions and observations of a world of vectors, as JSON."""
+    return {
+        "actions": dataclasses.asdict(world.actions),
+        "projection": dataclasses.asdict(world.projection),
+        "observation_center": world.observation_center,
+        "observation_scale": world.observation_scale,
+    }
+
+
+def read_vector_fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a world of vectors, from what `vector_fields` wrote; all are checked."""
+    center = read_numbers("observation_center", found["observation_center"])
+    scale = read_numbers("observation_scale", found["observation_scale"], len(center))
+    if min(scale) <= 0:
+        raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
+    actions, projection = read_actions(found["actions"]), read_projection(found["projection"], len(center))
+    return {"actions": actions, "projection": projection, "observation_center": center, "observation_scale": scale}
 
 
 def read_projection(fields: Any, observation_size: int) -> Projection:

@@ -18,8 +18,8 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from farflung.config.checks import check_name, optional_package, whole_number
-from farflung.worlds.projection import Box, Projection, whole_bins, whole_neighbours
-from farflung.worlds.vectors import VectorWorld, write_recipe
+from farflung.worlds.projection import Box, Projection
+from farflung.worlds.vectors import DescribedWorld
 
 _EXTRA = "'farflung[robotics]'"
 _ENGINES = ("jax", "warp")
@@ -37,14 +37,9 @@ class RobotState(NamedTuple):
     """The last accelerations, from which the contact solver starts."""
 
 
-class Robot(VectorWorld):
+class Robot(DescribedWorld):
     """A MuJoCo model: an action sets its motors, an observation is all positions, then all velocities."""
 
-    horizon: int = eqx.field(static=True)
-    projection: Projection
-    actions: Box
-    observation_center: tuple[float, ...] = eqx.field(static=True)
-    observation_scale: tuple[float, ...] = eqx.field(static=True)
     model: Any
     """MJX's model, with solver options."""
     blank: Any
@@ -56,7 +51,6 @@ class Robot(VectorWorld):
     """Simulation steps per action."""
     healthy_heights: tuple[float, float] = eqx.field(static=True)
     """An episode ends when the third position leaves this range, or when a state is not finite."""
-    recipe: str = eqx.field(static=True)
 
     is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
     num_step_uniforms = 0
@@ -99,7 +93,7 @@ class Robot(VectorWorld):
 def ant(
     *,
     horizon: int = 500,
-    bins: Sequence[int] = (40, 40),
+    bins: tuple[int, ...] = (40, 40),
     neighbours: int = 4,
     ends_when_unhealthy: bool = True,
     solver_iterations: int = 4,
@@ -113,15 +107,6 @@ def ant(
             a tenth of all steps the error of the torso's velocity is 0.4 m/s or more.
         engine: `jax`, or `warp` for MuJoCo Warp on NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
     """
-    bins, neighbours = whole_bins(bins), whole_neighbours(neighbours)
-    options = {
-        "horizon": whole_number("horizon", horizon),
-        "bins": bins,
-        "neighbours": neighbours,
-        "ends_when_unhealthy": ends_when_unhealthy,
-        "solver_iterations": whole_number("solver_iterations", solver_iterations),
-        "engine": engine,
-    }
     return robot(
         Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml",
         Projection((0, 1), ("x (m)", "y (m)"), (-12.0, -12.0), (12.0, 12.0), bins, (1.0, 1.0), neighbours),
@@ -132,7 +117,6 @@ def ant(
         reset_noise=0.1,
         solver_iterations=solver_iterations,
         engine=engine,
-        recipe=write_recipe(name="ant", **options),
     )
 
 
@@ -147,7 +131,6 @@ def robot(
     reset_noise: float = 0.0,
     solver_iterations: int = 4,
     engine: str = "jax",
-    recipe: str = "",
 ) -> Robot:
     """The world of a MuJoCo model in a file.
 
@@ -173,8 +156,7 @@ def robot(
     if model.na > 0:
         raise ValueError(f"the robot {xml} has stateful motors (MuJoCo activations), which are not supported")
     try:
-        put = _put_on_warp if engine == "warp" else _put_on_jax
-        on_device, blank = put(mjx, model)
+        on_device, blank = _put_on_warp(mjx, model) if engine == "warp" else _put_on_jax(mjx, model)
     except NotImplementedError as error:
         raise ValueError(f"MJX cannot simulate the robot {xml}: {error}") from None
     motor_ranges = np.where(model.actuator_ctrllimited[:, None], model.actuator_ctrlrange, [-math.inf, math.inf])
@@ -194,7 +176,6 @@ def robot(
         reset_noise=reset_noise,
         num_substeps=whole_number("num_substeps", num_substeps),
         healthy_heights=healthy_heights,
-        recipe=recipe,
     )
 
 

@@ -155,14 +155,10 @@ class TabularMDP(CompiledWorld):
 
     def widened(self, num_successors: int) -> "TabularMDP":
         """The same world with longer lists of successors, so that several worlds can share one compiled program."""
-        missing = num_successors - self.num_successors
-
-        def widen(table: Array) -> Array:
-            return jnp.pad(table, ((0, 0), (0, 0), (0, missing)), mode="edge")  # with probability 0
-
-        tables = (self.successors, self.cumulative_probability, self.rewards)
-        where = lambda world: (world.successors, world.cumulative_probability, world.rewards)  # noqa: E731
-        return eqx.tree_at(where, self, tuple(widen(table) for table in tables)) if missing else self
+        missing = ((0, 0), (0, 0), (0, num_successors - self.num_successors))
+        widened = ("successors", "cumulative_probability", "rewards")  # repeats of the last successor have probability 0
+        tables: dict[str, Any] = {name: jnp.pad(getattr(self, name), missing, mode="edge") for name in widened}
+        return dataclasses.replace(self, **tables)
 
     @eqx.filter_jit
     def state_distributions(

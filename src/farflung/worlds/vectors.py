@@ -61,5 +61,16 @@ class VectorWorld(CompiledWorld):
         return {"recipe": np.array(self.recipe)}
 
 
+class DescribedWorld(VectorWorld):
+    """A vector world whose description is a set of fields."""
+
+    horizon: int = eqx.field(static=True)
+    projection: Projection = eqx.field()
+    actions: Discrete | Box = eqx.field()
+    observation_center: tuple[float, ...] = eqx.field(static=True)
+    observation_scale: tuple[float, ...] = eqx.field(static=True)
+    recipe: str = eqx.field(static=True, default="", kw_only=True)
+
+
 def write_recipe(**options: Any) -> str:
     return json.dumps(options, separators=(",", ":"))

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, SupportsIndex
 
 import gymnasium
+import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from farflung.config import is_map_file
-from farflung.config.checks import check_name
-from farflung.worlds.as_gymnasium.rendering import Picture, Window, draw_agent, draw_map, draw_text
+from farflung.config.reading import one_line_errors
+from farflung.worlds.as_gymnasium.rendering import DrawnEnv, Picture, draw_agent, draw_map, draw_text
 from farflung.worlds.gridworld import FREE, GOAL, START, WALL, Cell, gridworld, parse_map
 from farflung.worlds.named import PAPER_MAPS, PAPER_SLIP, read_map
 from farflung.worlds.tabular import TabularMDP
@@ -23,43 +24,19 @@ PathLike = os.PathLike[str]
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """A map and its world as NumPy tables, so that a step needs no JAX."""
+    """A map and its world, so that a step needs no JAX."""
 
     world: TabularMDP
     cells: np.ndarray
-    successors: Int[np.ndarray, "state action successor"]
-    cumulative_probability: Float[np.ndarray, "state action successor"]
-    rewards: Float[np.ndarray, "state action successor"]
-    start_states: Int[np.ndarray, " start"]
-    start_cumulative_probability: Float[np.ndarray, " start"]
-    positions: Int[np.ndarray, "state 2"]
+    tables: Any
+    """The world with NumPy arrays in place of JAX's."""
     is_goal: Bool[np.ndarray, " state"]
 
-    @property
-    def num_states(self) -> int:
-        return len(self.successors)
-
-    @property
-    def num_actions(self) -> int:
-        return self.successors.shape[1]
-
-    @property
-    def has_random_steps(self) -> bool:
-        return self.successors.shape[2] > 1
-
-    @property
-    def has_random_starts(self) -> bool:
-        return len(self.start_states) > 1
-
     def text(self, state: SupportsIndex) -> str:
-        return draw_text(self.cells, self._cell(state))
+        return draw_text(self.cells, tuple(self.tables.positions[state].tolist()))
 
     def picture(self, state: SupportsIndex) -> Picture:
-        return draw_agent(self._background, self.cells, self._cell(state))
-
-    def _cell(self, state: SupportsIndex) -> Cell:
-        row, column = self.positions[state].tolist()
-        return row, column
+        return draw_agent(self._background, self.cells, tuple(self.tables.positions[state].tolist()))
 
     @functools.cached_property
     def _background(self) -> Picture:
@@ -78,7 +55,11 @@ def make_board(
     if slip is None:
         slip = PAPER_SLIP["stoc" if stochastic else "det"]
     if goal is not None:
-        goal = _cell(goal)
+        try:
+            row, column = map(operator.index, goal)
+        except (TypeError, ValueError):
+            raise ValueError(f"goal is a row and a column, not {goal!r}") from None
+        goal = (row, column)
     if chosen_map is None:
         if paper_map is None:
             raise ValueError("a map is needed: give map, its text or the path of a file")
@@ -89,50 +70,25 @@ def make_board(
             raise ValueError(f"{name!r} is neither the text of a map nor the path of a file")
         return _board(name, None, slip, goal)
     text = read_map(name)
-    try:
+    with one_line_errors(name):
         return _board(text, None, slip, goal)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 @functools.lru_cache(maxsize=8)  # many copies of an environment share one board
 def _board(text: str, horizon: int | None, slip: float, goal: Cell | None) -> Board:
     world = gridworld(text, slip=slip, horizon=horizon, goals=None if goal is None else [goal])
-    cells, positions = parse_map(text), np.asarray(world.positions)
+    cells, tables = parse_map(text), jax.tree.map(np.asarray, world)
     if goal is not None:
-        if goal not in map(tuple, positions.tolist()):
+        if goal not in map(tuple, tables.positions.tolist()):
             raise ValueError(f"the goal {goal} cannot be reached from the start")
         cells[cells == GOAL] = FREE
         cells[goal] = GOAL
-    successors, rewards = np.asarray(world.successors), np.asarray(world.rewards)
     is_goal = np.zeros(world.num_states, bool)
-    is_goal[successors[rewards > 0]] = True
-    return Board(
-        world=world,
-        cells=cells,
-        successors=successors,
-        cumulative_probability=np.asarray(world.cumulative_probability),
-        rewards=rewards,
-        start_states=np.asarray(world.start_states),
-        start_cumulative_probability=np.asarray(world.start_cumulative_probability),
-        positions=positions,
-        is_goal=is_goal,
-    )
+    is_goal[tables.successors[tables.rewards > 0]] = True
+    return Board(world, cells, tables, is_goal)
 
 
-def _cell(goal: Sequence[SupportsIndex]) -> Cell:
-    try:
-        row, column = map(operator.index, goal)
-    except (TypeError, ValueError):
-        raise ValueError(f"goal is a row and a column, not {goal!r}") from None
-    return row, column
-
-
-def warn_of_no_render_mode() -> None:
-    gymnasium.logger.warn("render() does nothing without a render_mode: choose one when you make the environment")
-
-
-class GridEnv(gymnasium.Env[Any, Any]):
+class GridEnv(DrawnEnv):
     """A gridworld from a map: `#` wall, `.` free, `S` start (several: uniform over them), `G` goal.
 
     An observation is the index of a state of `world`; the actions are left, down, right and up; `info["position"]` is the row
@@ -159,24 +115,18 @@ class GridEnv(gymnasium.Env[Any, Any]):
         goal: Sequence[SupportsIndex] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            check_name("render_mode", render_mode, self.metadata["render_modes"])
-        self.render_mode = render_mode
+        super().__init__(render_mode)
         self.board = make_board(self.paper_map, map, stochastic=stochastic, slip=slip, goal=goal)
-        self.observation_space = gymnasium.spaces.Discrete(self.board.num_states)
-        self.action_space = gymnasium.spaces.Discrete(self.board.num_actions)
-        self._window = Window("farflung", self.metadata["render_fps"]) if render_mode == "human" else None
-
-    @property
-    def world(self) -> TabularMDP:
-        return self.board.world
+        self.world = self.board.world
+        self.observation_space = gymnasium.spaces.Discrete(self.world.num_states)
+        self.action_space = gymnasium.spaces.Discrete(self.world.num_actions)
 
     @functools.cached_property
     def P(self) -> dict[int, dict[int, list[tuple[float, int, float, bool]]]]:  # noqa: N802
         """Gymnasium's toy-text format: for each state and action, (probability, next state, reward, is terminated)."""
-        board = self.board
-        probabilities = np.diff(board.cumulative_probability.astype(np.float64), prepend=0.0)
-        table = zip(probabilities, board.successors, board.rewards, board.is_goal[board.successors], strict=True)
+        tables = self.board.tables
+        probabilities = np.diff(np.asarray(tables.cumulative_probability, np.float64), prepend=0.0)
+        table = zip(probabilities, tables.successors, tables.rewards, self.board.is_goal[tables.successors], strict=True)
         return {
             state: {
                 action: [outcome for outcome in zip(*(row.tolist() for row in rows), strict=True) if outcome[0] > 0]
@@ -187,50 +137,40 @@ class GridEnv(gymnasium.Env[Any, Any]):
 
     @functools.cached_property
     def initial_state_distrib(self) -> Float[np.ndarray, " state"]:
-        distribution = np.zeros(self.board.num_states)
-        distribution[self.board.start_states] = np.diff(self.board.start_cumulative_probability.astype(np.float64), prepend=0.0)
+        tables, distribution = self.board.tables, np.zeros(self.world.num_states)
+        distribution[tables.start_states] = np.diff(np.asarray(tables.start_cumulative_probability, np.float64), prepend=0.0)
         return distribution
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
-        start = self._pick(self.board.start_cumulative_probability) if self.board.has_random_starts else 0
-        self.state = int(self.board.start_states[start])
+        tables = self.board.tables
+        start = self._pick(tables.start_cumulative_probability) if tables.num_reset_uniforms else 0
+        self.state = int(tables.start_states[start])
         self._show()
         return self.state, self._info()
 
     def step(self, action: SupportsIndex) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        action = operator.index(action)
-        if not 0 <= action < self.board.num_actions:
+        action, tables = operator.index(action), self.board.tables
+        if not 0 <= action < tables.num_actions:
             raise ValueError(f"an action is 0 (left), 1 (down), 2 (right) or 3 (up), not {action}")
         row = (self.state, action)
-        outcome = self._pick(self.board.cumulative_probability[row]) if self.board.has_random_steps else 0
-        self.state = int(self.board.successors[row][outcome])
+        outcome = self._pick(tables.cumulative_probability[row]) if tables.num_step_uniforms else 0
+        self.state = int(tables.successors[row][outcome])
         self._show()
-        reward, is_terminated = float(self.board.rewards[row][outcome]), bool(self.board.is_goal[self.state])
+        reward, is_terminated = float(tables.rewards[row][outcome]), bool(self.board.is_goal[self.state])
         return self.state, reward, is_terminated, False, self._info()
 
     def render(self) -> str | Picture | None:
-        if self.render_mode is None:
-            warn_of_no_render_mode()
-            return None
-        if self.render_mode == "human":
-            self._show()
-            return None
-        return self.board.text(self.state) if self.render_mode == "ansi" else self.board.picture(self.state)
+        return self.board.text(self.state) if self.render_mode == "ansi" else super().render()
 
-    def close(self) -> None:
-        if self._window is not None:
-            self._window.close()
+    def _picture(self) -> Picture:
+        return self.board.picture(self.state)
 
-    def _pick(self, cumulative: Float[np.ndarray, " outcome"]) -> int:
+    def _pick(self, cumulative: Any) -> int:
         return int(cumulative[:-1].searchsorted(self.np_random.random(), side="right"))
 
     def _info(self) -> dict[str, Any]:
-        return {"position": self.board.positions[self.state].copy()}
-
-    def _show(self) -> None:
-        if self._window is not None:
-            self._window.show(self.board.picture(self.state))
+        return {"position": self.board.tables.positions[self.state].copy()}
 
 
 class RoomEnv(GridEnv):

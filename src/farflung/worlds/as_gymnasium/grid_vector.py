@@ -12,10 +12,9 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Int, Integer
 from numpy.typing import ArrayLike
 
-from farflung.config.checks import check_name, whole_number
-from farflung.worlds.as_gymnasium.grid import PathLike, make_board, warn_of_no_render_mode
-from farflung.worlds.as_gymnasium.rendering import Picture
-from farflung.worlds.tabular import TabularMDP
+from farflung.config.checks import whole_number
+from farflung.worlds.as_gymnasium.grid import PathLike, make_board
+from farflung.worlds.as_gymnasium.rendering import Picture, check_render_mode, warn_of_no_render_mode
 
 _BLOCK = 32
 _UNLIMITED = -1
@@ -48,15 +47,14 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> None:
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4, "autoreset_mode": self.autoreset_mode}
-        if render_mode is not None:
-            check_name("render_mode", render_mode, self.metadata["render_modes"])
-        self.render_mode = render_mode
+        check_render_mode(self, render_mode)
         self.num_envs = whole_number("num_envs", num_envs)
         is_limited = max_episode_steps is not None and max_episode_steps != _UNLIMITED
         self._limit = whole_number("max_episode_steps", max_episode_steps) if is_limited else np.inf
         self.board = make_board(self.paper_map, map, stochastic=stochastic, slip=slip, goal=goal)
-        self.single_observation_space = gymnasium.spaces.Discrete(self.board.num_states)
-        self.single_action_space = gymnasium.spaces.Discrete(self.board.num_actions)
+        self.world, self._tables = self.board.world, self.board.tables
+        self.single_observation_space = gymnasium.spaces.Discrete(self.world.num_states)
+        self.single_action_space = gymnasium.spaces.Discrete(self.world.num_actions)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._streams = _Streams(self.num_envs)
@@ -64,10 +62,6 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         self._states = np.zeros(self.num_envs, np.int64)
         self._num_steps = np.zeros(self.num_envs, np.int64)
         self._has_ended = np.zeros(self.num_envs, bool)
-
-    @property
-    def world(self) -> TabularMDP:
-        return self.board.world
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # type: ignore[override]
@@ -82,22 +76,13 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         Args:
             seed: one seed per copy, or the seed of the first copy, from which the others count up.
         """
-        seeds = self._seeds(seed)
-        chosen = self._chosen(options)
+        seeds, chosen = self._seeds(seed), self._chosen(options)
         self._streams.seed(np.flatnonzero(chosen), seeds)
         self._start(chosen)
         self._is_started = True
         return self._states.copy(), self._info(chosen)
 
-    def step(
-        self, actions: ArrayLike
-    ) -> tuple[
-        Int[np.ndarray, " copy"],
-        Float[np.ndarray, " copy"],
-        Bool[np.ndarray, " copy"],
-        Bool[np.ndarray, " copy"],
-        dict[str, Any],
-    ]:
+    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         actions = self._checked(actions)
         if not self._is_started:
             raise ResetNeeded("reset the copies before their first step")
@@ -117,12 +102,8 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
             ended = self._has_ended
             final_states = np.full(self.num_envs, None)
             final_states[ended] = self._states[ended]
-            infos = {
-                "final_obs": final_states,
-                "_final_obs": ended,
-                "final_info": self._info(ended),
-                "_final_info": ended.copy(),
-            }
+            infos = {"final_obs": final_states, "final_info": self._info(ended)}
+            infos |= {"_final_obs": ended, "_final_info": ended.copy()}
             self._start(ended)
         return self._states.copy(), rewards, is_terminated, is_truncated, infos | self._info(np.ones(self.num_envs, bool))
 
@@ -138,23 +119,23 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> Float[np.ndarray, " moving"]:
         row = (self._states[copies], actions)
         outcomes = np.zeros(len(copies), np.int64)
-        if self.board.has_random_steps:
-            outcomes = _pick(self.board.cumulative_probability[row], self._streams.draw(copies))
-        self._states[copies] = self.board.successors[(*row, outcomes)]
+        if self._tables.num_step_uniforms:
+            outcomes = _pick(self._tables.cumulative_probability[row], self._streams.draw(copies))
+        self._states[copies] = self._tables.successors[(*row, outcomes)]
         self._num_steps[copies] += 1
-        return self.board.rewards[(*row, outcomes)]
+        return self._tables.rewards[(*row, outcomes)]
 
     def _start(self, chosen: Bool[np.ndarray, " copy"]) -> None:
         copies = np.flatnonzero(chosen)
         starts = np.zeros(len(copies), np.int64)
-        if self.board.has_random_starts:
-            starts = _pick(self.board.start_cumulative_probability, self._streams.draw(copies))
-        self._states[copies] = self.board.start_states[starts]
+        if self._tables.num_reset_uniforms:
+            starts = _pick(self._tables.start_cumulative_probability, self._streams.draw(copies))
+        self._states[copies] = self._tables.start_states[starts]
         self._num_steps[copies] = 0
         self._has_ended = self._has_ended & ~chosen
 
     def _info(self, chosen: Bool[np.ndarray, " copy"]) -> dict[str, Any]:
-        positions = np.where(chosen[:, None], self.board.positions[self._states], 0)
+        positions = np.where(chosen[:, None], self._tables.positions[self._states], 0)
         return {"position": positions, "_position": chosen.copy()}
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
@@ -177,7 +158,7 @@ class GridVectorEnv(VectorEnv[Any, Any, Any]):
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
             raise ValueError(f"{self.num_envs} copies need {self.num_envs} whole numbers as actions, not {actions!r}")
-        if array.min() < 0 or array.max() >= self.board.num_actions:
+        if array.min() < 0 or array.max() >= self._tables.num_actions:
             raise ValueError(f"an action is 0 (left), 1 (down), 2 (right) or 3 (up), not {array.min()} to {array.max()}")
         return array
 

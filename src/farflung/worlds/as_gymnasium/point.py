@@ -6,9 +6,8 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from farflung.config.checks import check_name, check_positive
-from farflung.worlds.as_gymnasium.grid import warn_of_no_render_mode
-from farflung.worlds.as_gymnasium.rendering import Picture, Window, draw_plane, draw_points
+from farflung.config.checks import check_positive
+from farflung.worlds.as_gymnasium.rendering import DrawnEnv, Picture, draw_plane, draw_points
 from farflung.worlds.named_vectors import make_vector_world
 from farflung.worlds.point_maze import Numbers, PointMaze
 from farflung.worlds.walls import is_blocked, wall_table
@@ -16,7 +15,7 @@ from farflung.worlds.walls import is_blocked, wall_table
 Position = Float[np.ndarray, "2"]
 
 
-class PointMazeEnv(gymnasium.Env[Any, Any]):
+class PointMazeEnv(DrawnEnv):
     """A point that moves in a plane with walls: a world of `farflung.worlds.make_vector_world`.
 
     An observation is the point's position; an action is the fraction of a step to move along each axis. Coming within
@@ -40,8 +39,7 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
         goal_radius: float | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None:
-            check_name("render_mode", render_mode, self.metadata["render_modes"])
+        super().__init__(render_mode)
         made = make_vector_world(world)
         if not isinstance(made, PointMaze):
             raise ValueError(f"{world} is not a point maze: choose one, such as point-gap")
@@ -50,13 +48,11 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
         self.world = made
         self.goal = None if goal is None else place_in(made, goal)
         self.goal_radius = made.step_size if goal_radius is None else float(goal_radius)
-        self.render_mode = render_mode
         self._low, self._high = np.array(made.low, np.float32), np.array(made.high, np.float32)
         self._walls, self._starts = wall_table(made.walls), np.array(made.starts)
         self._background = draw_plane(made.low, made.high, made.walls)
         self.observation_space = gymnasium.spaces.Box(self._low, self._high)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
-        self._window = Window("farflung", self.metadata["render_fps"]) if render_mode == "human" else None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Position, dict[str, Any]]:
         super().reset(seed=seed)
@@ -76,23 +72,9 @@ class PointMazeEnv(gymnasium.Env[Any, Any]):
         is_reached = self.goal is not None and bool(np.hypot(*(self.state - self.goal)) <= self.goal_radius)
         return self.state.copy(), float(is_reached), is_reached, False, {}
 
-    def render(self) -> Picture | None:
-        if self.render_mode is None:
-            warn_of_no_render_mode()
-        self._show()
-        return self._picture() if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        if self._window is not None:
-            self._window.close()
-
     def _picture(self) -> Picture:
         goal = None if self.goal is None else self.goal.tolist()
         return draw_points(self._background, self.world.low, self.world.high, self.state.tolist(), goal, self.goal_radius)
-
-    def _show(self) -> None:
-        if self._window is not None:
-            self._window.show(self._picture())
 
 
 def place_in(world: PointMaze, goal: Numbers) -> Position:

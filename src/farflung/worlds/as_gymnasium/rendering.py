@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from farflung.config.checks import check_name
 from farflung.worlds.gridworld import GOAL, START, WALL, Cell
 from farflung.worlds.walls import Pair, Rectangle
 
@@ -143,3 +144,39 @@ class Window:
             self._pygame.display.quit()
         self._screen = None
         self.is_closed = True
+
+
+class DrawnEnv(gymnasium.Env[Any, Any]):
+    """An environment that draws a picture of its state: on request, or in a window after each step."""
+
+    def __init__(self, render_mode: str | None) -> None:
+        check_render_mode(self, render_mode)
+        self._window = Window("farflung", self.metadata["render_fps"]) if render_mode == "human" else None
+
+    def render(self) -> Any:
+        if self.render_mode is None:
+            warn_of_no_render_mode()
+        self._show()
+        return self._picture() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.close()
+
+    def _picture(self) -> Picture:
+        raise NotImplementedError
+
+    def _show(self) -> None:
+        if self._window is not None:
+            self._window.show(self._picture())
+
+
+def check_render_mode(environment: Any, render_mode: str | None) -> None:
+    """Sets an environment's render mode, which must be one of those that it has."""
+    if render_mode is not None:
+        check_name("render_mode", render_mode, environment.metadata["render_modes"])
+    environment.render_mode = render_mode
+
+
+def warn_of_no_render_mode() -> None:
+    gymnasium.logger.warn("render() does nothing without a render_mode: choose one when you make the environment")

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Int
 
-from farflung.worlds.projection import LARGEST_BOUND
+from farflung.worlds.projection import LARGEST_BOUND, one_for_each
 
 _MOST_LISTED = 100_000
 
@@ -125,8 +125,8 @@ def state_index(
         raise ValueError(f"an observation has {reals} real numbers, but a table needs finitely many states: choose bins")
     if bins is not None and not reals:
         raise ValueError("bins are for observations of real numbers, but these observations have none")
-    limits = [_each(name, values, reals) for name, values in (("bins", bins), ("low", low), ("high", high))]
-    binning = iter(zip(*limits, strict=True))
+    given, what = {"bins": bins, "low": low, "high": high}, "real numbers of an observation"
+    binning = iter(zip(*(one_for_each(name, values, reals, what) for name, values in given.items()), strict=True))
     features_of, sizes = _features(space, binning)
     if None not in sizes and np.prod([float(size) for size in sizes if size]) <= _MOST_LISTED:
         return CompleteIndex(features_of, [size for size in sizes if size])
@@ -146,26 +146,17 @@ def actions_of(space: spaces.Space[Any]) -> list[Any]:
     raise ValueError(f"a table of probabilities needs finitely many actions (Discrete, MultiDiscrete), not {space}")
 
 
-def _each(name: str, values: Sequence[Any] | None, number: int) -> list[Any]:
-    values = [None] if values is None else list(values)
-    if len(values) not in (1, number):
-        raise ValueError(
-            f"{name} needs one number, or one for each of the {number} real numbers of an observation, not {len(values)}"
-        )
-    return values * number if len(values) == 1 else values
-
-
 def num_reals(space: spaces.Space[Any]) -> int:
     """The number of real numbers in an observation."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
-        return sum(map(num_reals, parts_of(space)))
+        return sum(map(num_reals, parts_of(space).values()))
     is_real = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     return int(np.prod(space.shape)) if is_real and space.shape is not None else 0
 
 
-def parts_of(space: Any) -> list[spaces.Space[Any]]:
-    """The spaces inside a Dict or Tuple space."""
-    return list(space.spaces.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
+def parts_of(space: Any) -> dict[Any, spaces.Space[Any]]:
+    """The spaces inside a Dict or Tuple space, by key or position."""
+    return dict(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
 def _features(space: spaces.Space[Any], binning: Any) -> tuple[Callable[[Any], Features], list[int | None]]:
@@ -181,13 +172,12 @@ def _features(space: spaces.Space[Any], binning: Any) -> tuple[Callable[[Any], F
     if isinstance(space, spaces.Box):
         return _box_features(space, binning)
     if isinstance(space, spaces.Tuple | spaces.Dict):
-        keys: list[Any] = list(space.spaces) if isinstance(space, spaces.Dict) else list(range(len(space.spaces)))
-        parts = [_features(part, binning) for part in parts_of(space)]
+        parts = {key: _features(part, binning) for key, part in parts_of(space).items()}
 
         def joined(batch: Any) -> Features:
-            return np.concatenate([of(batch[key]) for key, (of, _) in zip(keys, parts, strict=True)], axis=1)
+            return np.concatenate([of(batch[key]) for key, (of, _) in parts.items()], axis=1)
 
-        return joined, [size for _, sizes in parts for size in sizes]
+        return joined, [size for _, sizes in parts.values() for size in sizes]
     raise ValueError(
         f"observations of the space {type(space).__name__} cannot be used as states: "
         "choose an attribute of the environment instead (--observe, or hosted(observe=...))"

@@ -15,7 +15,8 @@ OVER = -1
 class Player(Protocol):
     """Decides which state to record for each observation, and which action to take."""
 
-    horizon: int
+    @property
+    def horizon(self) -> int: ...
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
         """States [episode, times, ...], filled with the state after an end, and actions [episode, time, ...]."""

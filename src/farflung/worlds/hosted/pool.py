@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,33 +28,24 @@ class SimulatorWarning(RuntimeWarning):
     """A copy of an environment failed and was replaced, or gave a state that is not finite."""
 
 
+@dataclass(eq=False)
 class Pool:
     """Copies of an environment, in this process or in one worker process each.
 
     Each episode has its own seed, so episodes depend neither on the number of copies nor on which copy plays them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        make: Make,
-        observe: Observe | None,
-        *,
-        copies: int,
-        is_parallel: bool,
-        timeout: float,
-        failures: list[str],
-    ) -> None:
-        """Opens the copies.
+    name: str
+    make: Make
+    observe: Observe | None
+    num_copies: int
+    is_parallel: bool
+    """Whether each copy has its own process."""
+    timeout: float
+    failures: list[str]
+    """Reports of failed copies are added to it."""
 
-        Args:
-            is_parallel: whether each copy has its own process.
-            failures: list to which reports of failed copies are added.
-        """
-        self._failures = failures
-        self.num_copies = copies
-        self._name, self._make, self._observe, self._timeout = name, make, observe, timeout
-        self._is_parallel = is_parallel
+    def __post_init__(self) -> None:
         self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
 
     def __enter__(self) -> "Pool":
@@ -130,16 +122,16 @@ class Pool:
         return queues, np.arange(self.num_copies) % num_agents
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
-        copies = [Copy(self._make, self._observe, number) for number in range(self.num_copies)]
+        copies = [Copy(self.make, self.observe, number) for number in range(self.num_copies)]
         try:
-            if not self._is_parallel:
+            if not self.is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
             # Not fork: JAX has threads, and a forked process could wait forever for a lock that one of them held.
             context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            with _killed_after(max(self._timeout, _SECONDS_TO_START)):
+            with _killed_after(max(self.timeout, _SECONDS_TO_START)):
                 return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         except Exception as error:
-            raise ValueError(f"{self._name} cannot be made: {_one_line(error)}") from error
+            raise ValueError(f"{self.name} cannot be made: {_one_line(error)}") from error
 
     def _kill(self) -> None:
         """Ends the workers at once, even in the middle of a step."""
@@ -158,31 +150,31 @@ class Pool:
         if isinstance(self._vector, AsyncVectorEnv):
             self._vector.reset_async(seed=seeds.tolist(), options=options or None)
             with _silent():
-                return self._vector.reset_wait(self._timeout)[0]
+                return self._vector.reset_wait(self.timeout)[0]
         return self._vector.reset(seed=seeds.tolist(), options=options or None)[0]
 
     def _step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         if isinstance(self._vector, AsyncVectorEnv):
             self._vector.step_async(actions)
             with _silent():
-                return self._vector.step_wait(self._timeout)[:4]
+                return self._vector.step_wait(self.timeout)[:4]
         return self._vector.step(actions)[:4]
 
     def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
         """Reports the failure and reopens all copies; the episodes that failed get other seeds."""
         broken = self._failed_copies(error)
-        what = _description(error, self._timeout)
+        what = _description(error, self.timeout)
         if not broken and not isinstance(error, multiprocessing.TimeoutError):
-            raise ValueError(f"{self._name} {what}") from error
+            raise ValueError(f"{self.name} {what}") from error
         episodes = np.unique(slots[broken]) if broken else np.array([-1])  # the late copy has answered since
         attempts[episodes] += 1
         real = episodes[episodes >= 0]
         where = f" in an episode with seed {', '.join(map(str, seeds[real]))}" if len(real) else ""
         if attempts[:-1].max() >= _MOST_ATTEMPTS or attempts[-1] >= _MOST_IDLE_ATTEMPTS:
-            raise ValueError(f"{self._name} {what}{where}, and {_MOST_ATTEMPTS - 1} times before with other seeds") from error
+            raise ValueError(f"{self.name} {what}{where}, and {_MOST_ATTEMPTS - 1} times before with other seeds") from error
         again = "it is played again with another seed in a new copy" if len(real) else "all copies are reopened"
-        message = f"{self._name} {what}{where}: {again}"
-        self._failures.append(message)
+        message = f"{self.name} {what}{where}: {again}"
+        self.failures.append(message)
         warnings.warn(message, SimulatorWarning, stacklevel=3)
         seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
         self._kill()
@@ -190,11 +182,11 @@ class Pool:
 
     def _warn_not_finite(self, slots: np.ndarray, seeds: np.ndarray, times: np.ndarray) -> None:
         """Warns of the first state that is not finite; later ones are only counted."""
-        message = f"{self._name} gave a state that is not finite"
-        if (slots >= 0).any() and not any(failure.startswith(message) for failure in self._failures):
+        message = f"{self.name} gave a state that is not finite"
+        if (slots >= 0).any() and not any(failure.startswith(message) for failure in self.failures):
             step, seed = times[slots >= 0][0], seeds[slots[slots >= 0][0]]
-            self._failures.append(f"{message} after step {step} of an episode with seed {seed}: such episodes end there")
-            warnings.warn(self._failures[-1], SimulatorWarning, stacklevel=3)
+            self.failures.append(f"{message} after step {step} of an episode with seed {seed}: such episodes end there")
+            warnings.warn(self.failures[-1], SimulatorWarning, stacklevel=3)
 
     def _failed_copies(self, error: Exception) -> list[int]:
         if not isinstance(self._vector, AsyncVectorEnv):

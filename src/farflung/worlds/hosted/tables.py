@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
@@ -95,10 +95,7 @@ class HostedTable(HostedWorld):
         actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
-    def with_environment(self, **stepping: Any) -> "HostedTable":
-        if self.make is not None:
-            return dataclasses.replace(self, **stepping)
-        self.check_settings()
+    def remade(self, **stepping: Any) -> "HostedTable":
         settings = {name: value for name, value in self.settings.items() if name != "options"}
         with one_line_errors(f"{self.name} cannot be made from its saved settings"):
             again = hosted(**settings, **self.settings["options"], **stepping)
@@ -113,12 +110,7 @@ class HostedTable(HostedWorld):
     def snapshot(self) -> "HostedTable":
         return dataclasses.replace(self, index=copy.deepcopy(self.index))
 
-    def player(
-        self,
-        thresholds: Float[np.ndarray, "policy step row action"],
-        policies: Int[np.ndarray, " episode"],
-        noise: Float[np.ndarray, "episode time"],
-    ) -> TablePlayer:
+    def player(self, thresholds: np.ndarray, policies: np.ndarray, noise: np.ndarray) -> TablePlayer:
         """A player that samples actions from tables; see `TablePlayer`."""
         return TablePlayer(self.index, np.asarray(self.env_actions), thresholds, policies, noise)
 
@@ -172,9 +164,9 @@ def hosted(
     workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
-    if options and not isinstance(environment, str):
-        raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     given = environment if isinstance(environment, str) else ""
+    if options and not given:
+        raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     try:
         first = make()
     except (gymnasium.error.Error, ImportError, TypeError) as error:
@@ -192,11 +184,10 @@ def hosted(
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
         if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
-            chosen = None if project is None else np.atleast_1d(project).tolist()
-            return vector_world(seen, settings=settings, project=chosen, neighbours=neighbours, **bounds, **about)
+            return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
         if is_projected:
             raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
-        index = state_index(seen.observation_space, bins=bounds["bins"], low=bounds["low"], high=bounds["high"])
+        index = state_index(seen.observation_space, **bounds)
         actions = actions_of(seen.action_space)
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from farflung.config.reading import parse_object
 from farflung.worlds.hosted.copies import FromId, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
 from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
-from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_actions, read_numbers, read_projection
+from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
 
@@ -38,8 +38,8 @@ class HostedVectors(HostedWorld):
     """Both spaces are None for a world read from disk."""
 
     def view(self) -> View:
-        projection, center, scale = self.projection, self.observation_center, self.observation_scale
-        return View(self.horizon, self.actions, self.num_states, projection, center, scale)
+        about = (self.projection, self.observation_center, self.observation_scale)
+        return View(self.horizon, self.actions, self.num_states, *about)
 
     @property
     def num_states(self) -> int:
@@ -47,37 +47,16 @@ class HostedVectors(HostedWorld):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results and teams, and to make the environment again if it has an id."""
-        fields = {
-            "name": self.name,
-            "horizon": self.horizon,
-            "settings": self.settings,
-            "actions": dataclasses.asdict(self.actions),
-            "projection": dataclasses.asdict(self.projection),
-            "observation_center": self.observation_center,
-            "observation_scale": self.observation_scale,
-        }
-        return {"vectors": np.array(json.dumps(fields))}
+        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings}
+        return {"vectors": np.array(json.dumps(fields | vector_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedVectors":
         """The world that `to_arrays` describes, without its environment."""
         fields = parse_object(str(arrays["vectors"]))
-        center = read_numbers("observation_center", fields["observation_center"])
-        scale = read_numbers("observation_scale", fields["observation_scale"], len(center))
-        if min(scale) <= 0:
-            raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
-        return HostedVectors(
-            **read_hosted(fields),
-            actions=read_actions(fields["actions"]),
-            projection=read_projection(fields["projection"], len(center)),
-            observation_center=center,
-            observation_scale=scale,
-        )
+        return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
-    def with_environment(self, **stepping: Any) -> "HostedVectors":
-        if self.make is not None:
-            return dataclasses.replace(self, **stepping)
-        self.check_settings()
+    def remade(self, **stepping: Any) -> "HostedVectors":
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
         try:
@@ -113,35 +92,23 @@ class HostedVectors(HostedWorld):
         return actions.reshape(-1, *self.action_space.shape).astype(self.action_space.dtype)
 
 
-def vector_world(
-    environment: gymnasium.Env[Any, Any],
-    *,
-    horizon: int,
-    project: Sequence[int] | None,
-    neighbours: int | None,
-    bins: Sequence[int] | None,
-    low: Sequence[float | int] | None,
-    high: Sequence[float | int] | None,
-    **about: Any,
-) -> HostedVectors:
+def vector_world(environment: gymnasium.Env[Any, Any], grid: Mapping[str, Any], *, horizon: int, **about: Any) -> HostedVectors:
     """The world of an environment whose observations are vectors.
 
     The ranges of unbounded observations are measured with random actions, always the same.
+
+    Args:
+        grid: what a user has chosen of the projection, as `describe_vectors` takes it.
     """
     space = environment.observation_space
     first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
-    names = _names(environment)
-    about_vectors = describe_vectors(
-        names, first, last, lambda: _wander(environment, horizon), project, neighbours, bins, low, high
-    )
+    wander = functools.partial(_wander, environment, horizon)
     return HostedVectors(
         horizon=horizon,
-        projection=about_vectors.projection,
         actions=_actions(environment.action_space),
-        observation_center=about_vectors.center,
-        observation_scale=about_vectors.scale,
         observation_space=space,
         action_space=environment.action_space,
+        **describe_vectors(_names(environment), first, last, wander, **grid),
         **about,
     )
 
@@ -162,8 +129,7 @@ def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observat
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         numbers = np.array(observations, np.float32)
         return numbers.reshape(*numbers.shape[: numbers.ndim - len(space.shape)], -1)
-    keys: Any = space.spaces if isinstance(space, spaces.Dict) else range(len(space.spaces))
-    return np.concatenate([_numbers(space.spaces[key], observations[key]) for key in keys], axis=-1)
+    return np.concatenate([_numbers(part, observations[key]) for key, part in parts_of(space).items()], axis=-1)
 
 
 def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -179,7 +145,7 @@ def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]
         start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)), float).reshape(-1)
         yield start, start + space.nvec.reshape(-1) - 1
     elif isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in parts_of(space):
+        for part in parts_of(space).values():
             yield from _bounds(part)
     else:
         raise ValueError(f"observations of the space {type(space).__name__} are not vectors: choose what to observe instead")

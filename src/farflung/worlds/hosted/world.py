@@ -1,6 +1,7 @@
 """The base of all worlds stepped on the host."""
 
 import abc
+import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,12 +87,19 @@ class HostedWorld(World):
     def stepping(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in STEPPING}
 
-    def check_settings(self) -> None:
+    def with_environment(self, **stepping: Any) -> Any:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
+        if self.make is not None:
+            return dataclasses.replace(self, **stepping)
         if not self.settings:
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
+        return self.remade(**stepping)
+
+    @abc.abstractmethod
+    def remade(self, **stepping: Any) -> "HostedWorld":
+        """The world read from disk with the environment that its settings describe."""
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.workers, num_episodes)
@@ -100,15 +108,8 @@ class HostedWorld(World):
     def open(self, num_agents: int, num_episodes: int) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
-        return Pool(
-            self.name,
-            self.make,
-            self.observe,
-            copies=self.num_copies(num_agents, num_episodes),
-            is_parallel=self.workers > 0,
-            timeout=self.timeout,
-            failures=self.failures,
-        )
+        num_copies = self.num_copies(num_agents, num_episodes)
+        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
