@@ -3,16 +3,20 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
+from farflung.figures.curves import draw_curve
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
-from farflung.runs.statistics import Difference, mean_difference
-from farflung.studies.ablate import figures
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.runs.run import final_values
+from farflung.runs.statistics import Difference, mean_and_interval, mean_difference
 from farflung.studies.ablate.experiment import (
     BASELINES,
     COMBINED,
@@ -26,6 +30,7 @@ from farflung.studies.ablate.experiment import (
 )
 
 _NEVER = "never"
+_COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBINED: "#0b2f57"}
 _Comparisons = Mapping[tuple[Setting, str], Difference]
 
 
@@ -37,7 +42,7 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
     """
     comparisons = _compare(ablation)
     values, tables = _values(ablation, comparisons), _tables(ablation, comparisons)
-    seconds = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
+    summary = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
     variants = ("paper", DEFAULTS, *BASELINES)
     rows = [
         {
@@ -48,14 +53,7 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
         }
         for setting in ablation.settings
     ]
-    return {
-        "farflung": version("farflung"),
-        "page": str(out / "index.html"),
-        "seconds": seconds,
-        "preview": ablation.config.quick,
-        "seeds": list(ablation.config.seed_values),
-        "settings": rows,
-    }
+    return summary | {"settings": rows}
 
 
 def is_ordered(variances: Mapping[str, float]) -> bool:
@@ -222,19 +220,19 @@ def _plots(ablation: Ablation) -> dict[str, Plot]:
     return {
         "curves": Plot(
             f"Entropy by environment steps, {most} agents",
-            f"Each credit with {figures.shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
+            f"Each credit with {_shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
             f"{worlds} worlds. Mean and 95% confidence interval {seeds}. The axis of steps is logarithmic.",
-            partial(figures.credit_curves, ablation, most),
+            partial(_credit_curves, ablation, most),
         ),
         "variance": Plot(
             f"Variance of the gradient, {most} agents",
             f"Variance of one batch's gradient, for the same teams and batches. Mean {seeds}. The axis is logarithmic.",
-            partial(figures.gradient_variance, ablation, most),
+            partial(_gradient_variance, ablation, most),
         ),
         "together": Plot(
             "Agents trained together, as one policy, or independently",
             f"All with causal credit and Adam. Mean and 95% confidence interval {seeds}.",
-            partial(figures.together_or_not, ablation),
+            partial(_together_or_not, ablation),
         ),
     }
 
@@ -263,3 +261,82 @@ def _tables(ablation: Ablation, comparisons: _Comparisons) -> dict[str, list[Seq
         tables["variances"] += [(*setting, stage, credit, variance) for credit, variance in found.items()]
     tables["together"] += [(*setting, name, *found, found.verdict) for (setting, name), found in comparisons.items()]
     return tables
+
+
+@mpl.rc_context(STYLE)
+def _credit_curves(ablation: Ablation, agents: int) -> Figure:
+    """Entropy against environment steps, for each credit with one optimiser and for the paper's preset."""
+    settings = [setting for setting in ablation.settings if setting.agents == agents]
+    columns = min(2, len(settings))
+    rows = -(-len(settings) // columns)
+    figure = Figure(figsize=(4.8 * columns + 0.6, 3.1 * rows + 0.8), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis in axes[len(settings) :]:
+        axis.set_visible(False)
+    for axis, setting in zip(axes, settings, strict=False):
+        _draw_curves(axis, ablation, setting)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def _shown_optimizer(ablation: Ablation) -> str:
+    return "adam" if "adam" in ablation.config.optimizers else ablation.config.optimizers[0]
+
+
+def _draw_curves(axis: Axes, ablation: Ablation, setting: Setting) -> None:
+    paper = ablation.runs[setting, "paper"]
+    level = float(final_values(paper.updates, paper.metrics)["normalized_entropy"].mean())
+    draw_curve(axis, paper, "normalized_entropy", over="steps", color=RED, ls="--", label="the paper's preset (total, SGD)")
+    for credit in ablation.config.credits:
+        run = ablation.runs[setting, ablation.best(Pair(credit, _shown_optimizer(ablation)))]
+        label = f"{credit}, {_shown_optimizer(ablation)}"
+        draw_curve(axis, run, "normalized_entropy", over="steps", color=_COLORS[credit], label=label)
+    axis.axhline(level, color=RED, lw=0.8, alpha=0.6, label="where the paper's preset ends")
+    axis.axhline(ablation.ceilings[setting].normalized_bound, color="black", ls=":", lw=1.2, label="ceiling: no team is higher")
+    axis.set_xscale("log")
+    axis.set(title=str(setting), xlabel="environment steps of one team", ylabel="entropy / log(states)")
+    axis.grid(alpha=0.25)
+
+
+@mpl.rc_context(STYLE)
+def _gradient_variance(ablation: Ablation, agents: int) -> Figure:
+    """The variance of one batch's gradient for each credit at three stages of training."""
+    settings = [setting for setting in ablation.settings if setting.agents == agents]
+    shown = [*CREDITS, COMBINED]
+    figure = Figure(figsize=(2.9 * len(settings) + 0.8, 3.4), layout="constrained")
+    axes = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+    width = 0.8 / len(shown)
+    for axis, setting in zip(axes, settings, strict=True):
+        for number, credit in enumerate(shown):
+            heights = [ablation.variances[setting, stage][credit] for stage in STAGES]
+            places = np.arange(len(STAGES)) + (number - (len(shown) - 1) / 2) * width
+            axis.bar(places, heights, width, color=_COLORS[credit], label=credit)
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(STAGES)), STAGES)
+        axis.set(title=str(setting), xlabel="stage of training")
+        axis.grid(alpha=0.25, axis="y")
+    axes[0].set_ylabel("variance of the gradient (trace)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def _together_or_not(ablation: Ablation) -> Figure:
+    """The final entropy of a team, a single policy and independent agents, in percent of the ceiling."""
+    looks = ("trained together", BLUE), ("one policy", ORANGE), ("each for itself", GREEN)
+    figure = Figure(figsize=(1.05 * len(ablation.settings) + 2.4, 3.4), layout="constrained")
+    axis = figure.subplots()
+    lowest = 100.0
+    for number, (variant, (label, color)) in enumerate(zip((DEFAULTS, *BASELINES), looks, strict=True)):
+        outcomes = [mean_and_interval(ablation.outcome(setting, variant).percentages) for setting in ablation.settings]
+        means = np.array([float(mean) for mean, _ in outcomes])
+        errors = np.array([0.0 if half_width is None else float(half_width) for _, half_width in outcomes])
+        lowest = min(lowest, float(np.min(means - errors)))
+        places = np.arange(len(ablation.settings)) + (number - 1) * 0.26
+        axis.bar(places, means, 0.24, yerr=errors, color=color, label=label, capsize=2, error_kw={"lw": 1})
+    axis.set_xticks(range(len(ablation.settings)), [f"{setting.world}\nm = {setting.agents}" for setting in ablation.settings])
+    axis.set_ylim(max(0.0, 5 * np.floor(lowest / 5) - 5), 101)
+    axis.set_ylabel("% of the ceiling (axis is cut)")
+    axis.grid(alpha=0.25, axis="y")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure

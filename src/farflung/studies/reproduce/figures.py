@@ -50,7 +50,7 @@ def learning_curves(runs: Runs, findings: Findings, agents: Sequence[int]) -> Fi
             axis.grid(alpha=0.25)
             for number, color in zip(agents, _colors(agents), strict=True):
                 draw_curve(axis, runs[Cell(world, number, "team")], metric, color=color)
-                draw_curve(axis, runs[Cell(world, number, "single")], metric, color=color, style="--")
+                draw_curve(axis, runs[Cell(world, number, "single")], metric, color=color, ls="--")
                 if metric == "normalized_entropy":
                     draw_ceiling(axis, findings.ceilings[world, number].normalized_bound, color=color)
     rows[0, 0].set_ylabel("state entropy / log(states)")

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +37,9 @@ def write_report(reproduction: Reproduction, out: Path, began: float, executor: 
     by_schedule = {schedule: list(claims(findings)) for schedule, findings in reproduction.findings.items()}
     tables = _tables(reproduction, by_schedule)
     values = _values(reproduction, by_schedule)
-    seconds = write_page("reproduce.html.j2", values, _plots(reproduction), tables, out, began, executor)
-    return {
-        "farflung": version("farflung"),
-        "page": str(out / "index.html"),
-        "seconds": seconds,
-        "preview": reproduction.config.quick,
-        "seeds": list(reproduction.config.seed_values),
-        "updates": reproduction.config.updates,
-        "claims": {schedule: _count_verdicts(found) for schedule, found in by_schedule.items()},
-    }
+    summary = write_page("reproduce.html.j2", values, _plots(reproduction), tables, out, began, executor)
+    verdicts = {schedule: _count_verdicts(found) for schedule, found in by_schedule.items()}
+    return summary | {"updates": reproduction.config.updates, "claims": verdicts}
 
 
 def _values(reproduction: Reproduction, by_schedule: _Claims) -> dict[str, Any]:
