@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from farflung.config.reading import member
-from farflung.runs.files import save_figure, to_csv, write_atomically
+from farflung.runs.files import save_figure, to_csv, write_atomically, write_errors
 
 _TEMPLATES = Environment(
     loader=PackageLoader("farflung.figures"),
@@ -91,7 +91,7 @@ def write_page(
         began: when the work began, by `time.perf_counter()`.
         executor: draws the figures in parallel.
     """
-    try:
+    with write_errors(out):
         pictures = _save_figures(plots, out / "figures", executor)
         data = member(out, "data")
         data.mkdir(exist_ok=True)
@@ -100,8 +100,6 @@ def write_page(
         seconds = time.perf_counter() - began
         page = render(template, pictures=pictures, seconds=seconds, version=version("farflung"), **values)
         write_atomically(out / "index.html", page)
-    except OSError as error:
-        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
     return {
         "farflung": version("farflung"),
         "page": str(out / "index.html"),

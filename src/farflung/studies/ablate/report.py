@@ -286,11 +286,11 @@ def _shown_optimizer(ablation: Ablation) -> str:
 def _draw_curves(axis: Axes, ablation: Ablation, setting: Setting) -> None:
     paper = ablation.runs[setting, "paper"]
     level = float(final_values(paper.updates, paper.metrics)["normalized_entropy"].mean())
-    draw_curve(axis, paper, "normalized_entropy", over="steps", color=RED, ls="--", label="the paper's preset (total, SGD)")
+    draw = partial(draw_curve, axis, metric="normalized_entropy", over="steps", lw=1.4, alpha=0.15)
+    draw(paper, color=RED, ls="--", label="the paper's preset (total, SGD)")
     for credit in ablation.config.credits:
         run = ablation.runs[setting, ablation.best(Pair(credit, _shown_optimizer(ablation)))]
-        label = f"{credit}, {_shown_optimizer(ablation)}"
-        draw_curve(axis, run, "normalized_entropy", over="steps", color=_COLORS[credit], label=label)
+        draw(run, color=_COLORS[credit], label=f"{credit}, {_shown_optimizer(ablation)}")
     axis.axhline(level, color=RED, lw=0.8, alpha=0.6, label="where the paper's preset ends")
     axis.axhline(ablation.ceilings[setting].normalized_bound, color="black", ls=":", lw=1.2, label="ceiling: no team is higher")
     axis.set_xscale("log")
