@@ -32,6 +32,7 @@ from farflung.studies.ablate.experiment import (
 _NEVER = "never"
 _COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBINED: "#0b2f57"}
 _Comparisons = Mapping[tuple[Setting, str], Difference]
+"""By how many percentage points of the ceiling the defaults' team is above each baseline."""
 
 
 def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any]:
@@ -40,7 +41,13 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
     Args:
         began: when the work behind the page began, by `time.perf_counter()`.
     """
-    comparisons = _compare(ablation)
+    comparisons = {
+        (setting, baseline): mean_difference(
+            ablation.outcome(setting, DEFAULTS).percentages, ablation.outcome(setting, baseline).percentages
+        )
+        for setting in ablation.settings
+        for baseline in BASELINES
+    }
     values, tables = _values(ablation, comparisons), _tables(ablation, comparisons)
     summary = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
     variants = ("paper", DEFAULTS, *BASELINES)
@@ -58,19 +65,7 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
 
 def is_ordered(variances: Mapping[str, float]) -> bool:
     """Whether each credit's gradient varies less than that of the credit before."""
-    values = [variances[credit] for credit in CREDITS]
-    return all(first > second for first, second in itertools.pairwise(values))
-
-
-def _compare(ablation: Ablation) -> _Comparisons:
-    """By how many percentage points of the ceiling the defaults' team is above each baseline."""
-    return {
-        (setting, baseline): mean_difference(
-            ablation.outcome(setting, DEFAULTS).percentages, ablation.outcome(setting, baseline).percentages
-        )
-        for setting in ablation.settings
-        for baseline in BASELINES
-    }
+    return all(variances[first] > variances[second] for first, second in itertools.pairwise(CREDITS))
 
 
 def _values(ablation: Ablation, comparisons: _Comparisons) -> dict[str, Any]:
