@@ -125,13 +125,10 @@ def _step_table(ablation: Ablation, setting: Setting) -> Table:
 
 
 def _percentage_table(ablation: Ablation) -> Table:
-    rows = [
-        (
-            f"{pair.credit}, {pair.optimizer}",
-            [f"{rate:g}", *(_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings)],
-        )
-        for pair, rate in ablation.rates.items()
-    ]
+    rows = []
+    for pair, rate in ablation.rates.items():
+        percentages = [_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings]
+        rows.append((f"{pair.credit}, {pair.optimizer}", [f"{rate:g}", *percentages]))
     return Table(("credit and optimiser", "learning rate", *map(str, ablation.settings)), rows)
 
 
@@ -148,16 +145,10 @@ def _part_table(ablation: Ablation) -> Table:
 
 def _variance_table(ablation: Ablation) -> Table:
     columns = [*CREDITS, COMBINED]
-    rows: list[Row] = [
-        (
-            f"{setting}, {stage}",
-            [
-                *(f"{found[credit]:.3g}" for credit in columns),
-                Value("yes", "holds") if is_ordered(found) else Value("no", "fails"),
-            ],
-        )
-        for (setting, stage), found in ablation.variances.items()
-    ]
+    rows: list[Row] = []
+    for (setting, stage), found in ablation.variances.items():
+        verdict = Value("yes", "holds") if is_ordered(found) else Value("no", "fails")
+        rows.append((f"{setting}, {stage}", [*(f"{found[credit]:.3g}" for credit in columns), verdict]))
     return Table(("setting and stage", *columns, "falls from left to right"), rows)
 
 
@@ -166,16 +157,10 @@ def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
         interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if np.isfinite(difference.low) else ""
         return Value(f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict])
 
-    rows: list[Row] = [
-        (
-            str(setting),
-            [
-                *(_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)),
-                *(value(comparisons[setting, baseline]) for baseline in BASELINES),
-            ],
-        )
-        for setting in ablation.settings
-    ]
+    rows: list[Row] = []
+    for setting in ablation.settings:
+        percentages = [_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)]
+        rows.append((str(setting), [*percentages, *(value(comparisons[setting, baseline]) for baseline in BASELINES)]))
     head = ("setting", "team", "one policy", "independent agents", "team above one policy", "team above independent agents")
     return Table(head, rows)
 

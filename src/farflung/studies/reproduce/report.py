@@ -88,17 +88,10 @@ def _agreement(by_schedule: _Claims) -> dict[str, int] | None:
 
 def _verdict_table(by_schedule: _Claims) -> Table:
     counts = [_count_verdicts(found) for found in by_schedule.values()]
-    rows = [
-        (
-            statement,
-            [
-                Value(str(number), VERDICT_CLASSES[verdict] if number else "none")
-                for own in counts
-                for verdict, number in own[statement].items()
-            ],
-        )
-        for statement in counts[0]
-    ]
+    rows = []
+    for statement in counts[0]:
+        verdicts = [each for own in counts for each in own[statement].items()]
+        rows.append((statement, [Value(str(num), VERDICT_CLASSES[name] if num else "none") for name, num in verdicts]))
     groups = [_SCHEDULE_NAMES[schedule] for schedule in by_schedule]
     return Table(["claim"], rows, groups=groups, columns=list(VERDICT_CLASSES))
 
@@ -171,7 +164,10 @@ def _settings(reproduction: Reproduction, first: Run) -> dict[str, str]:
 def _plots(reproduction: Reproduction) -> dict[str, Plot]:
     """The figures by name, in the paper's order."""
     schedule = reproduction.config.schedules[0]
-    runs = {cell: _on_host(run) for cell, run in reproduction.runs[schedule].items()}
+    runs = {}
+    for cell, run in reproduction.runs[schedule].items():
+        team, world = jax.tree.map(np.asarray, (run.policies, run.world))  # another process cannot draw JAX arrays
+        runs[cell] = dataclasses.replace(run, policies=team, world=world)
     findings = reproduction.findings[schedule]
     worlds = {cell.world: run.table for cell, run in runs.items()}
     goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
@@ -246,12 +242,6 @@ def _plots(reproduction: Reproduction) -> dict[str, Plot]:
 def _concentration(findings: Findings, world: str, agents: int) -> Figure:
     team, single = (as_distributions(findings.occupancy[Cell(world, agents, kind)]) for kind in ("team", "single"))
     return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
-
-
-def _on_host(run: Run) -> Run:
-    """The run with NumPy arrays only, so that another process can draw it."""
-    team, world = jax.tree.map(np.asarray, (run.policies, run.world))
-    return dataclasses.replace(run, policies=team, world=world)
 
 
 def _tables(reproduction: Reproduction, by_schedule: _Claims) -> dict[str, list[Sequence[object]]]:
@@ -420,7 +410,8 @@ def _draw_occupancies(runs: _Runs, findings: Findings, agents: int) -> Figure:
     for name in names:
         for kind in ("team", "single"):
             cell = Cell(name, agents, kind)
-            visits[name, kind] = findings.occupancy[cell][_typical_row(runs[cell])].mean(axis=0)
+            row = runs[cell].config.seeds.index(typical_seed(runs[cell]))
+            visits[name, kind] = findings.occupancy[cell][row].mean(axis=0)
     norm = Normalize(0, float(max(values.max() for values in visits.values())))
     for row, name in zip(rows, names, strict=True):
         for axis, kind in zip(row, ("team", "single"), strict=True):
@@ -441,7 +432,8 @@ def _draw_policies(runs: _Runs, findings: Findings, world: str, agents: int) -> 
     tables = []
     for name, kind in (("single agent", "single"), ("parallel agent", "team")):
         cell = Cell(world, agents, kind)
-        run, row = runs[cell], _typical_row(runs[cell])
+        run = runs[cell]
+        row = run.config.seeds.index(typical_seed(run))
         probabilities = special.softmax(np.asarray(run.policies.logits[row]), axis=-1)
         tables += [(name, *table) for table in zip(probabilities, findings.occupancy[cell][row], strict=True)]
     for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
@@ -469,10 +461,6 @@ def _draw_entropy_and_variance() -> Figure:
     axis.grid(alpha=0.25)
     axis.legend(frameon=False)
     return figure
-
-
-def _typical_row(run: Run) -> int:
-    return run.config.seeds.index(typical_seed(run))
 
 
 def _deterministic(worlds: Sequence[str]) -> list[str]:
