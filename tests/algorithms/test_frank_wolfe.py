@@ -42,8 +42,8 @@ def test_plans_are_the_best_and_agree_with_double_precision():
     prices = np.random.default_rng(0).normal(size=world.num_states)
     value, visits = flows_of(world).best_response(prices)
     plan = plan_for(world, jnp.asarray(prices, jnp.float32))
-    np.testing.assert_allclose(plan.occupancy * (world.horizon + 1), visits, atol=1e-4)
-    assert float(plan.occupancy @ prices) * (world.horizon + 1) == pytest.approx(value, abs=1e-4)
+    np.testing.assert_allclose(plan.occupancies * (world.horizon + 1), visits, atol=1e-4)
+    assert float(plan.occupancies @ prices) * (world.horizon + 1) == pytest.approx(value, abs=1e-4)
 
 
 @pytest.mark.parametrize("is_in_turn", [True, False])
@@ -65,11 +65,11 @@ def test_a_mixture_is_the_average_of_its_policies():
     for _ in range(4):
         occupancy = mixtures.occupancies[0]
         plan = plan_for(world, -1 - jnp.log(occupancy))
-        expected = (1 - step_size) * occupancy + step_size * plan.occupancy
+        expected = (1 - step_size) * occupancy + step_size * plan.occupancies
         mixtures, entropy, gap = iterate(algorithm, jr.key(0), world, is_reachable, mixtures)
         np.testing.assert_allclose(mixtures.occupancies[0], expected, atol=1e-6)
         assert float(entropy) == pytest.approx(stats.entropy(np.asarray(occupancy)), abs=1e-5)
-        by_hand = (-1 - jnp.log(occupancy)) @ (plan.occupancy - occupancy)
+        by_hand = (-1 - jnp.log(occupancy)) @ (plan.occupancies - occupancy)
         assert float(gap) == pytest.approx(float(by_hand), abs=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_the_line_search_finds_the_top():
     after, *_ = iterate(algorithm, jr.key(0), world, is_reachable, before)
     plan = plan_for(world, -1 - jnp.log(before.occupancies[0]))
     shares = np.linspace(0, 1, 2001)[:, None]
-    points = (1 - shares) * np.asarray(before.occupancies[0]) + shares * np.asarray(plan.occupancy)
+    points = (1 - shares) * np.asarray(before.occupancies[0]) + shares * np.asarray(plan.occupancies)
     assert stats.entropy(np.asarray(after.occupancies[0])) == pytest.approx(stats.entropy(points, axis=1).max(), abs=1e-5)
 
 

@@ -204,7 +204,7 @@ def test_bad_settings_are_refused(settings, message):
 
 
 def test_a_program_that_does_not_fit_is_not_built(monkeypatch):
-    monkeypatch.setattr("farflung.bounds.ceilings.build", None)
+    monkeypatch.setattr("farflung.bounds.programs.build", None)
     monkeypatch.setattr(programs, "_free_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"GiB are free: choose the method 'frank-wolfe'"):
         ceiling(make_tabular_world("maze-stoc"), 6, method="lp")

@@ -25,12 +25,12 @@ _MOST_STATES = 100_000_000
 _LEAST = 1e-12
 
 
-class Mixtures(NamedTuple):
-    """Each agent's mixture of policies, averaged over the policy that the agent draws for an episode."""
+class Visits(NamedTuple):
+    """The visits of one policy, or of each agent's mixture of policies: averaged over the policy drawn for an episode."""
 
-    flows: Float[Array, "agent time state action"]
+    flows: Float[Array, "*agent time state action"]
     """The probability of each state and action at each time."""
-    occupancies: Float[Array, "agent state"]
+    occupancies: Float[Array, "*agent state"]
     r"""The state distributions $d_{\pi_i}$."""
 
     @property
@@ -46,13 +46,6 @@ class Mixtures(NamedTuple):
         return TabularSoftmax(jnp.log(jnp.maximum(shares, _LEAST)), is_time_dependent=True)
 
 
-class Plan(NamedTuple):
-    """A policy that is optimal for some prices of the states, by its visits."""
-
-    flows: Float[Array, "time state action"]
-    occupancy: Float[Array, " state"]
-
-
 class Solution(NamedTuple):
     """The mixtures after some iterations, with their certificates."""
 
@@ -60,7 +53,7 @@ class Solution(NamedTuple):
     """The smoothed entropy of the team's mixture before each iteration, in nats."""
     gaps: Float[np.ndarray, " iteration"]
     """The duality gap before each iteration: no policies exceed the mixture's entropy by more."""
-    mixtures: Mixtures
+    mixtures: Visits
     smoothing: float
 
     @property
@@ -112,56 +105,48 @@ class FrankWolfe(eqx.Module):
 
     def check_samples(self, world: TabularMDP) -> None:
         """Raises ValueError if the estimates need more trajectories than fit into memory."""
-        if self.density_tolerance == 0:
-            return
-        needed = theory.density_samples(world.num_states, self.density_tolerance)
-        if needed * self.num_agents * (world.horizon + 1) > _MOST_STATES:
-            raise ValueError(
-                f"a density tolerance of {self.density_tolerance:g} takes {needed:,} trajectories for each agent and "
-                "iteration, which is too many: choose a larger tolerance, say 0.01"
-            )
+        if self.density_tolerance > 0:
+            needed = theory.density_samples(world.num_states, self.density_tolerance)
+            if needed * self.num_agents * (world.horizon + 1) > _MOST_STATES:
+                raise ValueError(
+                    f"a density tolerance of {self.density_tolerance:g} takes {needed:,} trajectories for each agent and "
+                    "iteration, which is too many: choose a larger tolerance, say 0.01"
+                )
 
-    def init(self, world: TabularMDP) -> Mixtures:
+    def init(self, world: TabularMDP) -> Visits:
         """The first mixtures: every agent acts uniformly at random."""
         uniform = jnp.full((world.horizon, world.num_states, world.num_actions), 1 / world.num_actions)
-        plan = _follow(world, uniform)
-        return Mixtures(*(jnp.repeat(part[None], self.num_agents, axis=0) for part in plan))
+        return jax.tree.map(lambda part: jnp.repeat(part[None], self.num_agents, axis=0), _follow(world, uniform))
 
     def iterate(
-        self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures
-    ) -> tuple[Mixtures, Float[Array, ""], Float[Array, ""]]:
+        self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Visits
+    ) -> tuple[Visits, Float[Array, ""], Float[Array, ""]]:
         """The mixtures after one iteration of all agents, and the entropy and the duality gap before."""
         mixture = jnp.mean(mixtures.occupancies, axis=0)
         prices = self._prices(mixture, is_reachable)
         best = best_response(world, prices)
-        gap = jnp.dot(prices, best.occupancy - mixture)
+        gap = jnp.dot(prices, best.occupancies - mixture)
         entropy = -jnp.sum((mixture + self.smoothing) * _log(mixture + self.smoothing))
-        if self.is_in_turn:
-            return self._in_turn(key, world, is_reachable, mixtures), entropy, gap
-        if self.density_tolerance == 0 and self.planning_tolerance == 0:
-            plans = jax.tree.map(lambda part: jnp.broadcast_to(part, (self.num_agents, *part.shape)), best)
-        else:
-            plans = jax.vmap(self._plan, (0, None, None, None))(jr.split(key, self.num_agents), world, is_reachable, mixtures)
-        direction = jnp.mean(plans.occupancy, axis=0) - mixture
-        step = self._step(mixture, direction, is_reachable)
-        return _mixed(mixtures, plans, step), entropy, gap
 
-    def _in_turn(
-        self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures
-    ) -> Mixtures:
-        def act(mixtures: Mixtures, inputs: tuple[Int[Array, ""], PRNGKeyArray]) -> tuple[Mixtures, None]:
+        def act(mixtures: Visits, inputs: tuple[Int[Array, ""], PRNGKeyArray]) -> tuple[Visits, None]:
             agent, key = inputs
             plan = self._plan(key, world, is_reachable, mixtures)
             own = jax.tree.map(lambda part: part[agent], mixtures)
-            direction = (plan.occupancy - own.occupancies) / self.num_agents
+            direction = (plan.occupancies - own.occupancies) / self.num_agents
             step = self._step(jnp.mean(mixtures.occupancies, axis=0), direction, is_reachable)
-            updated = _mixed(own, plan, step)
-            return jax.tree.map(lambda all_parts, part: all_parts.at[agent].set(part), mixtures, updated), None
+            return jax.tree.map(lambda parts, part: parts.at[agent].set(part), mixtures, _mixed(own, plan, step)), None
 
-        agents = jnp.arange(self.num_agents)
-        return jax.lax.scan(act, mixtures, (agents, jr.split(key, self.num_agents)))[0]
+        keys = jr.split(key, self.num_agents)
+        if self.is_in_turn:
+            return jax.lax.scan(act, mixtures, (jnp.arange(self.num_agents), keys))[0], entropy, gap
+        if self.density_tolerance == 0 and self.planning_tolerance == 0:
+            plans = jax.tree.map(lambda part: jnp.broadcast_to(part, (self.num_agents, *part.shape)), best)
+        else:
+            plans = jax.vmap(self._plan, (0, None, None, None))(keys, world, is_reachable, mixtures)
+        step = self._step(mixture, jnp.mean(plans.occupancies, axis=0) - mixture, is_reachable)
+        return _mixed(mixtures, plans, step), entropy, gap
 
-    def _plan(self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Mixtures) -> Plan:
+    def _plan(self, key: PRNGKeyArray, world: TabularMDP, is_reachable: Bool[Array, " state"], mixtures: Visits) -> Visits:
         density_key, planning_key = jr.split(key)
         mixture = jnp.mean(mixtures.occupancies, axis=0)
         if self.density_tolerance > 0:
@@ -200,7 +185,7 @@ def best_response(
     world: TabularMDP,
     prices: Float[Array, " state"],
     probabilities: Float[Array, "state action successor"] | None = None,
-) -> Plan:
+) -> Visits:
     """The policy that earns most if each visit pays the state's price, by backward induction.
 
     Args:
@@ -232,13 +217,10 @@ def solve(
     mixtures, key = algorithm.init(world), jr.key(seed, impl="threefry2x32")
     entropies, gaps = np.zeros(0), np.zeros(0)
     while len(gaps) < num_iterations:
-        first = len(gaps)
-        window = jnp.int32(first), jnp.int32(num_iterations)
+        window = jnp.int32(len(gaps)), jnp.int32(num_iterations)
         mixtures, *recorded = _advance(algorithm, world, is_reachable, key, *window, mixtures)
-        num_done = min(_ITERATIONS_PER_CHUNK, num_iterations - first)
-        entropies, gaps = (
-            np.append(old, np.asarray(new)[:num_done]) for old, new in zip((entropies, gaps), recorded, strict=True)
-        )
+        records = zip((entropies, gaps), recorded, strict=True)
+        entropies, gaps = (np.append(old, np.asarray(new))[:num_iterations] for old, new in records)
         found = Solution(entropies, gaps, mixtures, algorithm.smoothing)
         yield found
         if found.gap < tolerance:
@@ -253,9 +235,9 @@ def _advance(
     key: PRNGKeyArray,
     first: Int[Array, ""],
     num_iterations: Int[Array, ""],
-    mixtures: Mixtures,
-) -> tuple[Mixtures, Float[Array, " iteration"], Float[Array, " iteration"]]:
-    def iterate(mixtures: Mixtures, index: Int[Array, ""]) -> tuple[Mixtures, tuple[Array, Array]]:
+    mixtures: Visits,
+) -> tuple[Visits, Float[Array, " iteration"], Float[Array, " iteration"]]:
+    def iterate(mixtures: Visits, index: Int[Array, ""]) -> tuple[Visits, tuple[Array, Array]]:
         updated, entropy, gap = algorithm.iterate(jr.fold_in(key, index), world, is_reachable, mixtures)
         return jax.tree.map(partial(jnp.where, index < num_iterations), updated, mixtures), (entropy, gap)
 
@@ -263,13 +245,13 @@ def _advance(
     return mixtures, entropies, gaps
 
 
-def _follow(world: TabularMDP, policy: Float[Array, "time state action"]) -> Plan:
+def _follow(world: TabularMDP, policy: Float[Array, "time state action"]) -> Visits:
     distributions = world.state_distributions(policy)
-    return Plan(distributions[:-1, :, None] * policy, jnp.mean(distributions, axis=0))
+    return Visits(distributions[:-1, :, None] * policy, jnp.mean(distributions, axis=0))
 
 
-def _mixed(mixtures: Mixtures, plans: Plan, step: Float[Array, ""]) -> Mixtures:
-    return Mixtures(*(old + step * (new - old) for old, new in zip(mixtures, plans, strict=True)))
+def _mixed(mixtures: Visits, plans: Visits, step: Float[Array, ""]) -> Visits:
+    return jax.tree.map(lambda old, new: old + step * (new - old), mixtures, plans)
 
 
 def _log(values: Float[Array, " state"]) -> Float[Array, " state"]:

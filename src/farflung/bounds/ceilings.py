@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from farflung.bounds import programs
 from farflung.bounds.climb import MixtureEntropy, TeamEntropy, climb
 from farflung.bounds.flows import Flows, flows_of
-from farflung.bounds.programs import (
-    build,
-    check_memory,
-    num_nonzeros,
-    solve_integer,
-    solve_linear,
-    trajectories_of,
-    visits_of,
-)
 from farflung.config import CEILING_METHODS
 from farflung.config.checks import check_name, check_positive, whole_number
 from farflung.worlds.named import make_tabular_world
@@ -93,7 +85,7 @@ def ceiling(
     if method == "milp" and not flows.is_deterministic:
         raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' instead")
     if method in ("milp", "lp"):
-        check_memory(flows, walks)
+        programs.check_memory(flows, walks)
     objective = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
 
     def result(name: str, bound: float, visits: Any = None, *, is_exact: bool = False, walked: Any = None) -> Ceiling:
@@ -106,22 +98,22 @@ def ceiling(
     if method == "auto" and _SECONDS_PER_FLOW * flows.horizon * flows.successors.size > time_limit:
         return result("counting", np.inf)
     proven = np.inf
-    is_small = num_nonzeros(flows, walks) <= _MOST_NONZEROS
+    is_small = programs.num_nonzeros(flows, walks) <= _MOST_NONZEROS
     if method == "milp" or (method == "auto" and is_small and flows.is_deterministic):
-        program = build(flows, walks)
-        solved = solve_integer(program, time_limit)
+        program = programs.build(flows, walks)
+        solved = programs.solve_integer(program, time_limit)
         if solved.flow is not None:
-            visits = visits_of(program, flows, solved.flow, walks)
-            walked = trajectories_of(program, flows, solved.flow, walks)
+            visits = programs.visits_of(program, flows, solved.flow, walks)
+            walked = programs.trajectories_of(program, flows, solved.flow, walks)
             return result("milp", solved.bound, visits, is_exact=solved.is_optimal, walked=walked)
         proven = solved.bound
         if method == "milp" and np.isfinite(proven):
             return result("milp", proven)
     elif method == "lp" or (method == "auto" and is_small):
-        program = build(flows, walks)
-        solved = solve_linear(program, time_limit)
+        program = programs.build(flows, walks)
+        solved = programs.solve_linear(program, time_limit)
         if solved.flow is not None and solved.prices is not None:
-            visits = visits_of(program, flows, solved.flow, walks)
+            visits = programs.visits_of(program, flows, solved.flow, walks)
             # The bound is computed again from the prices: it then does not depend on the solver's tolerances.
             bound = walks * flows.best_response(solved.prices)[0] + objective.conjugate(solved.prices)
             return result("lp", bound, visits)

@@ -10,7 +10,7 @@ $f(y)$ plus the Frank-Wolfe gap at y.
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -21,18 +21,6 @@ from farflung.bounds.flows import Flows
 Visits = Float[np.ndarray, " state"]
 _LEAST = 1e-300
 _LEAST_WIDTH = 0.05
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """A concave function of the visits: a sum of one term per state."""
-
-    def value(self, visits: Visits) -> float: ...
-    def prices(self, visits: Visits, width: float) -> Visits:
-        """The gradient, smoothed over `width` visits where the function has kinks."""
-
-    def conjugate(self, prices: Visits) -> float:
-        r"""$\sum_s \max_x (f_s(x) - g_s x)$."""
 
 
 class TeamEntropy:
@@ -53,9 +41,11 @@ class TeamEntropy:
         return float(np.sum(self._interpolated(visits)))
 
     def prices(self, visits: Visits, width: float) -> Visits:
+        """The gradient, smoothed over `width` visits because the function has kinks."""
         return (self._interpolated(visits + width) - self._interpolated(visits - width)) / (2 * width)
 
     def conjugate(self, prices: Visits) -> float:
+        r"""$\sum_s \max_x (f_s(x) - g_s x)$."""
         counts = np.minimum(np.searchsorted(-self.gains, -prices), self.most_visits)
         return float(np.sum(self.terms[counts] - prices * counts))
 
@@ -94,7 +84,7 @@ class Climbed(NamedTuple):
 
 def climb(
     flows: Flows,
-    objective: Objective,
+    objective: TeamEntropy | MixtureEntropy,
     num_agents: int,
     *,
     tolerance: float,
@@ -131,7 +121,7 @@ def climb(
         step += 1
 
 
-def _line_search(objective: Objective, visits: Visits, target: Visits, width: float) -> Visits:
+def _line_search(objective: TeamEntropy | MixtureEntropy, visits: Visits, target: Visits, width: float) -> Visits:
     """The best point between visits and target: the slope changes its sign there."""
     direction = target - visits
     slope = lambda share: objective.prices(visits + share * direction, width) @ direction  # noqa: E731

@@ -56,8 +56,7 @@ def num_nonzeros(flows: Flows, num_agents: int) -> int:
 
 def check_memory(flows: Flows, num_agents: int) -> None:
     """Raises ValueError if the program would not fit into memory."""
-    needed = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO
-    free = _free_memory()
+    needed, free = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO, _free_memory()
     if needed > free:
         raise ValueError(
             f"the program would take about {needed / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free: "
@@ -116,14 +115,8 @@ def build(flows: Flows, num_agents: int) -> Program:
 def solve_linear(program: Program, time_limit: float | int) -> Solved:
     bounds = np.stack([np.zeros_like(program.upper), program.upper], axis=1)
     method = "highs-ipm" if len(program.costs) > _MANY_VARIABLES else "highs"
-    found = linprog(
-        program.costs,
-        A_eq=program.matrix,
-        b_eq=program.right_side,
-        bounds=bounds,
-        method=method,
-        options={"time_limit": time_limit},
-    )
+    equalities = {"A_eq": program.matrix, "b_eq": program.right_side}
+    found = linprog(program.costs, **equalities, bounds=bounds, method=method, options={"time_limit": time_limit})
     if found.status != 0:
         return Solved(np.inf, None, None, False)
     prices = -found.eqlin.marginals[program.num_nodes :]
@@ -155,28 +148,25 @@ def trajectories_of(
     program: Program, flows: Flows, flow: Float[np.ndarray, " flow"], num_agents: int
 ) -> Int[np.ndarray, "agent times"]:
     """One walk per agent that together make up a whole-numbered flow of a deterministic world."""
-    states = np.full(num_agents, flows.start.argmax())
-    walks = [states]
+    walks = [np.full(num_agents, flows.start.argmax())]
     successor = program.targets.indices  # moves of a deterministic world have one successor each
     for time in range(flows.horizon):
         now = program.times == time
         made = np.repeat(program.moves[now], flow[now].astype(int))  # in the order of the states that the agents leave
-        following = np.empty_like(states)
-        following[np.argsort(states, kind="stable")] = successor[made]
-        states = following
-        walks.append(states)
+        following = np.empty_like(walks[-1])
+        following[np.argsort(walks[-1], kind="stable")] = successor[made]
+        walks.append(following)
     return np.stack(walks, axis=1)
 
 
 def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], csr_array]:
     """State and next-state probabilities of each move; actions with the same effect in a state are one move."""
-    num_actions = flows.num_actions
     kernel = flows.kernel.copy()
     kernel.sum_duplicates()
     kernel.eliminate_zeros()
     # Products with random numbers are equal for equal rows only.
     mark = np.round(kernel @ np.random.default_rng(0).random(flows.num_states), 9)
-    own_state = np.repeat(np.arange(flows.num_states), num_actions)
+    own_state = np.repeat(np.arange(flows.num_states), flows.num_actions)
     _, first = np.unique(np.stack([own_state, mark]), axis=1, return_index=True)
     first = np.sort(first)
     return own_state[first], csr_array(kernel[first])

@@ -1,5 +1,7 @@
 """Learning curves: metrics of a team against its policy updates."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,18 +15,21 @@ from farflung.runs.statistics import mean_and_interval
 from farflung.training.progress import last_percent
 
 
-def draw_curve(axis: Axes, run: Run, metric: str, *, color: str, style: str = "-", label: str = "", band: str = "") -> None:
+def draw_curve(
+    axis: Axes, run: Run, metric: str, *, color: str, over: str = "updates", band: str = "", alpha: float = 0.2, **look: Any
+) -> None:
     """Draws the mean of a metric over the seeds, with its 95% confidence band.
 
     Args:
-        label: of the mean, in a legend.
-        band: label of the confidence band.
+        over: the horizontal axis, `updates` or `steps`.
+        band: label of the confidence band; `alpha` is its opacity.
+        look: of the line of the mean, as in `Axes.plot`.
     """
-    updates = run.updates[run.is_spaced]
-    mean, half_width = mean_and_interval(getattr(run.metrics, metric)[:, run.is_spaced])
-    axis.plot(updates, mean, color=color, ls=style, lw=1.3, label=label)
+    places = getattr(run, over)[run.is_spaced]
+    mean, half_width = mean_and_interval(np.asarray(getattr(run.metrics, metric))[:, run.is_spaced])
+    axis.plot(places, mean, color=color, **({"lw": 1.3} | look))
     if half_width is not None:
-        axis.fill_between(updates, mean - half_width, mean + half_width, color=color, alpha=0.2, lw=0, label=band)
+        axis.fill_between(places, mean - half_width, mean + half_width, color=color, alpha=alpha, lw=0, label=band)
 
 
 def draw_ceiling(axis: Axes, normalized_bound: float, *, color: str = RED, label: str = "") -> None:

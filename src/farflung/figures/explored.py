@@ -1,5 +1,7 @@
 """The figure of a run of `farflung explore`: learning curves beside the visits of the team."""
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
@@ -41,7 +43,11 @@ def explored(run: Run) -> Figure:
 
 
 def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None:
-    ceilings = _ceilings(run)
+    ceilings = {}
+    if "ceiling" in run.summary:
+        ceilings["normalized_entropy"] = run.summary["ceiling"]["normalized_bound"]
+        if np.isfinite(run.world.free_area):
+            ceilings["particle_entropy"] = float(np.log(run.world.free_area))
     for axis, (metric, label) in zip(axes, _metric_labels(run).items(), strict=True):
         draw_curve(axis, run, metric, color=BLUE, label=seeds_label(len(run.config.seeds)), band="95% confidence")
         if "random" in run.summary:
@@ -52,10 +58,8 @@ def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None
         axis.grid(alpha=0.25)
     for axis in axes if axes[0].get_subplotspec().get_gridspec().nrows == 1 else axes[-1:]:
         axis.set_xlabel("policy updates")
-    is_narrow = figure.bbox.width < 4 * figure.dpi
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", **(LEGEND | ({"ncols": 2} if is_narrow else {}))
-    )
+    look = LEGEND | ({"ncols": 2} if figure.bbox.width < 4 * figure.dpi else {})
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", **look)
 
 
 def _metric_labels(run: Run) -> dict[str, str]:
@@ -68,30 +72,20 @@ def _metric_labels(run: Run) -> dict[str, str]:
     return labels
 
 
-def _ceilings(run: Run) -> dict[str, float]:
-    """The upper bound of each metric that has a known one."""
-    if "ceiling" not in run.summary:
-        return {}
-    ceilings = {"normalized_entropy": run.summary["ceiling"]["normalized_bound"]}
-    if np.isfinite(run.world.free_area):
-        ceilings["particle_entropy"] = float(np.log(run.world.free_area))
-    return ceilings
-
-
 def _draw_occupancies(figure: SubFigure, run: Run) -> None:
     """Draws the visits of the team and of each agent on the map."""
     seed = typical_seed(run)
-    visits = _visits(run, seed)
+    if run.host_statistics is not None:
+        visits = run.host_statistics.visits[run.config.seeds.index(seed)]
+    else:
+        visits = np.asarray(occupancy(run.table, run.team(seed).policies))
     num_agents = len(visits)
     if num_agents == 1:
         _draw_team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
     wide = maps.is_wide(run.world)
-    if wide:
-        parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))
-    else:
-        parts = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.1))
-    team_figure, agents_figure = parts.flat
+    shape: dict[str, Any] = {"nrows": 2, "height_ratios": (1, 1.1)} if wide else {"ncols": 2, "width_ratios": (1, 1.1)}
+    team_figure, agents_figure = figure.subfigures(squeeze=False, **shape).flat
     _draw_team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
 
     shown = min(num_agents, _MOST_AGENTS_SHOWN)
@@ -107,12 +101,6 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
     agents_figure.colorbar(image, ax=grid, location="bottom", shrink=0.6, label=VISITS, aspect=30)
     if shown < num_agents:
         agents_figure.suptitle(f"the first {shown} of {num_agents} agents", fontsize=8)
-
-
-def _visits(run: Run, seed: int) -> Float[np.ndarray, "agent state"]:
-    if run.host_statistics is not None:
-        return run.host_statistics.visits[run.config.seeds.index(seed)]
-    return np.asarray(occupancy(run.table, run.team(seed).policies))
 
 
 def _draw_team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
@@ -147,9 +135,8 @@ def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
         coverage.yaxis.set_major_formatter(PercentFormatter(1))
         return
     image = maps.draw_coverage(coverage, plane, points)
-    figure.colorbar(
-        image, cax=_beside(coverage), label="share of visits", format=PercentFormatter(1), ticks=MaxNLocator(5, min_n_ticks=2)
-    )
+    ticks = MaxNLocator(5, min_n_ticks=2)
+    figure.colorbar(image, cax=_beside(coverage), label="share of visits", format=PercentFormatter(1), ticks=ticks)
 
 
 def _beside(axis: Axes) -> Axes:

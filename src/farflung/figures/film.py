@@ -21,7 +21,7 @@ from farflung.config import Film
 from farflung.figures import maps
 from farflung.figures.style import STYLE, plain, team_label
 from farflung.policies.rollout import play
-from farflung.runs.files import umask
+from farflung.runs.files import umask, write_errors
 from farflung.runs.run import Run, typical_seed
 
 _DPI = 100
@@ -89,7 +89,7 @@ def film(
     writer = make_writer(fps=speed)
     figure, show = draw_episode(episode)
     try:
-        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".farflung-") as folder:
+        with write_errors(path), tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".farflung-") as folder:
             unfinished = Path(folder) / path.name
             with writer.saving(figure, unfinished, _DPI):
                 for number, time in enumerate(np.linspace(0, episode.horizon, num_frames).round().astype(int).tolist()):
@@ -103,8 +103,6 @@ def film(
             unfinished.replace(path)
     except subprocess.CalledProcessError:
         raise ValueError(f"ffmpeg cannot write {path.name}, perhaps because it lacks H.264: choose a .gif") from None
-    except OSError as error:
-        raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
     return path
 
 

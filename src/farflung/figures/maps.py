@@ -59,38 +59,22 @@ def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], n
             axis.text(column, row, "S", **_LETTER)
         axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
         axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)
     return image
 
 
 def draw_policy(
-    axis: Axes,
-    world: World,
-    probabilities: Float[np.ndarray, "state action"],
-    visits: Float[np.ndarray, " state"],
+    axis: Axes, world: World, probabilities: Float[np.ndarray, "state action"], visits: Float[np.ndarray, " state"]
 ) -> Quiver:
     """Draws the most likely action of each visited state as an arrow; darker arrows are more likely."""
     draw_world(axis, world)
     down, right = np.array(MOVES)[probabilities.argmax(axis=1)].T * 0.7
     rows, columns = np.asarray(world.positions).T
     seen = visits > _LEAST_VISITS
-    return axis.quiver(
-        (columns - right / 2)[seen],
-        (rows - down / 2)[seen],
-        right[seen],
-        down[seen],
-        probabilities.max(axis=1)[seen],
-        cmap="Blues",
-        clim=(0, 1),
-        angles="xy",
-        scale_units="xy",
-        scale=1,
-        width=0.012,
-        headwidth=5,
-        zorder=3,
-    )
+    arrows = np.stack([columns - right / 2, rows - down / 2, right, down, probabilities.max(axis=1)])[:, seen]
+    in_cells: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1}
+    return axis.quiver(*arrows, **in_cells, cmap="Blues", clim=(0, 1), width=0.012, headwidth=5, zorder=3)
 
 
 def _on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
@@ -117,10 +101,8 @@ class Plane(NamedTuple):
     @property
     def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
         """The borders of the cells along each axis."""
-        return (
-            np.linspace(self.low[0], self.high[0], self.is_free.shape[0] + 1),
-            np.linspace(self.low[1], self.high[1], self.is_free.shape[1] + 1),
-        )
+        (left, bottom), (right, top), (columns, rows) = self.low, self.high, self.is_free.shape
+        return np.linspace(left, right, columns + 1), np.linspace(bottom, top, rows + 1)
 
     def visits(self, points: Float[np.ndarray, "*axes 2"]) -> Int[np.ndarray, "column row"]:
         """The number of points in each cell, without the NaNs after an episode's end."""
@@ -209,7 +191,9 @@ def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent traject
     meaning, groups = by_color(paths)
     look = {"lw": 0.6 if groups.size > 2 * _MOST_POINTS else 1.1, "alpha": 0.75, "zorder": 2}
     for number, (group, color) in enumerate(zip(groups, colors_of(len(groups)), strict=True)):
-        lines = axis.add_collection(LineCollection(_split_at_jumps(group, plane), color=color, **look), autolim=False)
+        jumps = zip(group, is_jump(group, plane), strict=True)
+        pieces = [np.insert(path, np.flatnonzero(own) + 1, np.nan, axis=0) for path, own in jumps]
+        lines = axis.add_collection(LineCollection(pieces, color=color, **look), autolim=False)
         lines.set_label(f"{meaning} {number + 1}")
         ends = np.concatenate([path[np.isfinite(path).all(axis=-1)][-1:] for path in group])
         axis.plot(*ends.T, "o", color=color, ms=4, mec="white", mew=0.4, zorder=4)
@@ -223,11 +207,6 @@ def is_jump(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> Bool[np.n
     """Which steps go from one end of an angle's range to the other."""
     half = np.subtract(plane.high, plane.low) / 2
     return np.asarray((np.abs(np.diff(paths, axis=1)) > half)[..., list(plane.angles)].any(axis=-1))
-
-
-def _split_at_jumps(paths: Float[np.ndarray, "path times 2"], plane: Plane) -> list[Float[np.ndarray, "_ 2"]]:
-    jumps = is_jump(paths, plane)
-    return [np.insert(path, np.flatnonzero(own) + 1, np.nan, axis=0) for path, own in zip(paths, jumps, strict=True)]
 
 
 def draw_coverage(axis: Axes, plane: Plane, points: Float[np.ndarray, "*axes 2"]) -> QuadMesh:

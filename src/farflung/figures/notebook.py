@@ -69,8 +69,7 @@ class LiveCurve:
         began = time.perf_counter()
         if began >= self._next_time:
             self._draw()
-            took = time.perf_counter() - began
-            self._next_time = began + max(_LEAST_SECONDS, took / _LARGEST_SHARE)
+            self._next_time = began + max(_LEAST_SECONDS, (time.perf_counter() - began) / _LARGEST_SHARE)
 
     def close(self, finals: "Finals") -> None:
         if self._updates:
@@ -87,17 +86,14 @@ class LiveCurve:
         entropies = np.reshape(self._entropies, (-1, num_seeds)).T
         label = "cell entropy / log(cells)" if self._config.is_neural else "state entropy / log(states)"
         figure = live(np.array(self._updates[::num_seeds]), entropies, self._config.updates, ceiling, label)
-        self._handle.update(Image(_png(figure), format="png", width=_width(figure)))
+        image = _image(figure)
+        self._handle.update(Image(image["png"], format="png", width=image["width"]))
 
 
 def world_html(world: "World") -> str:
     """A world's sizes and, if it has walls or a transition table on a map, its map."""
-    image = None
-    if world.table is not None and world.positions is not None:
-        image = _image(_map(world), "the map")
-    elif world.walls:
-        image = _image(_plane(world), "the map")
-    return _html(facts=_facts(world), image=image)
+    has_map = world.walls or (world.table is not None and world.positions is not None)
+    return _html(facts=_facts(world), image=_image(_map(world), "the map") if has_map else None)
 
 
 def _facts(world: "World") -> dict[str, str]:
@@ -172,26 +168,13 @@ def _map(world: "World") -> "Figure":
     import numpy as np
     from matplotlib.figure import Figure
 
-    from farflung.figures import draw_on_map
-    from farflung.figures.style import STYLE
-
-    rows, columns = np.asarray(world.positions).max(axis=0) + 1
-    inches = 4 / max(rows, columns)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(columns * inches, rows * inches), layout="constrained")
-        draw_on_map(figure.subplots(), world, np.full(world.num_states, np.nan), mpl.colors.Normalize(0, 1))
-    return figure
-
-
-def _plane(world: "World") -> "Figure":
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     from farflung.figures.maps import draw_world
     from farflung.figures.style import STYLE
 
+    rows, columns = (3.2, 3.6) if world.projection is not None else np.asarray(world.positions).max(axis=0) + 1
+    inches = 1 if world.projection is not None else 4 / max(rows, columns)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.6, 3.2), layout="constrained")
+        figure = Figure(figsize=(columns * inches, rows * inches), layout="constrained")
         draw_world(figure.subplots(), world)
     return figure
 
@@ -202,22 +185,14 @@ def _html(facts: dict[str, str] | None = None, image: dict[str, Any] | None = No
     return render("notebook.html.j2", facts=facts, image=image, table=table)
 
 
-def _image(figure: "Figure", title: str) -> dict[str, Any]:
-    return {"title": title, "width": _width(figure), "png": _png(figure)}
+def _image(figure: "Figure", title: str = "") -> dict[str, Any]:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DPI)
+    return {"title": title, "width": round(figure.get_figwidth() * _PIXELS_PER_INCH), "png": file.getvalue()}
 
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _png(figure: "Figure") -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DPI)
-    return file.getvalue()
-
-
-def _width(figure: "Figure") -> int:
-    return round(figure.get_figwidth() * _PIXELS_PER_INCH)
 
 
 def _shell() -> Any:

@@ -14,8 +14,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from farflung.config.reading import member
-from farflung.runs.files import save_figure, to_csv, write_atomically
+from farflung.runs.files import save_figure, to_csv, write_atomically, write_errors
 
+_TEMPLATES = Environment(
+    loader=PackageLoader("farflung.figures"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {"base64": lambda content: base64.b64encode(content).decode("ascii"), "grouped": "{:,}".format}
 VERDICT_CLASSES = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
 """The CSS class of a table cell with a verdict."""
 
@@ -74,14 +83,15 @@ def write_page(
     out: Path,
     began: float,
     executor: Executor | None = None,
-) -> float:
-    """Writes `figures/`, `data/` and then the page that shows them, and returns the seconds since the work began.
+) -> dict[str, Any]:
+    """Writes `figures/`, `data/` and then the page that shows them, and returns what the summary of every study has.
 
     Args:
+        values: what the template shows; `config` is the config of the study.
         began: when the work began, by `time.perf_counter()`.
         executor: draws the figures in parallel.
     """
-    try:
+    with write_errors(out):
         pictures = _save_figures(plots, out / "figures", executor)
         data = member(out, "data")
         data.mkdir(exist_ok=True)
@@ -90,9 +100,13 @@ def write_page(
         seconds = time.perf_counter() - began
         page = render(template, pictures=pictures, seconds=seconds, version=version("farflung"), **values)
         write_atomically(out / "index.html", page)
-    except OSError as error:
-        raise ValueError(f"cannot write to {out}: {error.strerror or error}") from None
-    return time.perf_counter() - began
+    return {
+        "farflung": version("farflung"),
+        "page": str(out / "index.html"),
+        "seconds": time.perf_counter() - began,
+        "preview": values["config"].quick,
+        "seeds": list(values["config"].seed_values),
+    }
 
 
 def versions() -> str:
@@ -125,20 +139,3 @@ def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | 
 
 def _draw(draw: Callable[[], Figure], path: Path) -> None:
     save_figure(draw(), path)
-
-
-def _templates() -> Environment:
-    loader = PackageLoader("farflung.figures")
-    templates = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    templates.filters |= {"base64": lambda content: base64.b64encode(content).decode("ascii"), "grouped": "{:,}".format}
-    return templates
-
-
-_TEMPLATES = _templates()

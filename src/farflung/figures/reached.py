@@ -11,33 +11,32 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Circle, Rectangle
 
 from farflung.data.offline import Reached
-from farflung.figures.maps import draw_on_map, is_wide
+from farflung.figures.maps import draw_on_map, is_wide, plane_of
 from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
 from farflung.runs.statistics import mean_and_interval
-from farflung.worlds.world import World
 
 _NAMES = ("the dataset", "random actions, as many episodes")
 
 
+@mpl.rc_context(STYLE)
 def reached(found: Reached, name: str) -> Figure:
     """The success rate of each goal, on the map or in the maze if there is one, and sorted."""
     world, is_maze = found.world, found.radius is not None
-    with mpl.rc_context(STYLE):
-        if world.positions is None and not is_maze:
-            figure = Figure(figsize=(7, 4), layout="constrained")
-            _sorted(figure, found)
-        else:
-            figure = Figure(figsize=(11, 4.3), layout="constrained")
-            maps, curves = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1)).flat
-            axes = maps.subplots(*((2, 1) if _is_wide(found) else (1, 2)))
-            for axis, title, success in zip(axes, _NAMES, (found.success, found.random_success), strict=True):
-                image = draw_goals(axis, found, success.mean(axis=0))
-                axis.set_title(f"{title}: mean {success.mean():.2f}", fontsize=9)
-            maps.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, label="success rate")
-            _sorted(curves, found)
-        transitions = f"{found.num_transitions:,} transitions"
-        how = "implicit Q-learning" if is_maze else "Q-learning"
-        figure.suptitle(f"goals reached by {how} from {plain(name)} ({transitions})", fontweight="bold")
+    if world.positions is None and not is_maze:
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        _sorted(figure, found)
+    else:
+        figure = Figure(figsize=(11, 4.3), layout="constrained")
+        maps, curves = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.9, 1)).flat
+        axes = maps.subplots(*((2, 1) if is_wide(world) else (1, 2)))
+        for axis, title, success in zip(axes, _NAMES, (found.success, found.random_success), strict=True):
+            image = draw_goals(axis, found, success.mean(axis=0))
+            axis.set_title(f"{title}: mean {success.mean():.2f}", fontsize=9)
+        maps.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, label="success rate")
+        _sorted(curves, found)
+    transitions = f"{found.num_transitions:,} transitions"
+    how = "implicit Q-learning" if is_maze else "Q-learning"
+    figure.suptitle(f"goals reached by {how} from {plain(name)} ({transitions})", fontweight="bold")
     return figure
 
 
@@ -48,7 +47,8 @@ def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) 
         values = np.full(found.world.num_states, np.nan)
         values[found.goals] = success
         return draw_on_map(axis, found.world, values, norm)
-    (left, bottom), (right, top) = _corners(found.world)
+    plane = plane_of(found.world)
+    (left, bottom), (right, top) = plane.low, plane.high
     discs = PatchCollection([Circle(goal, found.radius) for goal in found.goals], cmap="Blues", norm=norm, ec=GRID_LINE)
     discs.set_array(success)
     axis.add_collection(discs)
@@ -59,18 +59,6 @@ def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) 
     axis.add_patch(Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=WALL, lw=2))
     axis.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[], aspect="equal")
     return discs
-
-
-def _corners(maze: World) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    assert maze.projection is not None
-    return maze.projection.low, maze.projection.high
-
-
-def _is_wide(found: Reached) -> bool:
-    if found.radius is None:
-        return is_wide(found.world)
-    (left, bottom), (right, top) = _corners(found.world)
-    return right - left > 1.5 * (top - bottom)
 
 
 def _sorted(figure: Figure | SubFigure, found: Reached) -> None:

@@ -1,5 +1,6 @@
 """Many trainings in one folder: some compile while others train, and each run is saved when it is finished."""
 
+import contextlib
 import glob
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -34,9 +35,14 @@ class SuiteStatus(NamedTuple):
     what: str
 
 
-def compiling_threads() -> ThreadPoolExecutor:
-    """A pool that compiles a few programs at a time, so that the first is ready soon."""
-    return ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1))
+@contextlib.contextmanager
+def compiling_threads() -> Iterator[ThreadPoolExecutor]:
+    """A pool that compiles a few programs at a time, so that the first is ready soon; an error cancels those that wait."""
+    with ThreadPoolExecutor(max_workers=min(_MOST_COMPILING, os.cpu_count() or 1)) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def train_all(
@@ -90,8 +96,8 @@ def train_all(
                 group = compiling.pop(trials)
                 configs = list(group.values())
                 num_own = sum(steps[name] for name in group)
-                per_update = num_own // configs[0].updates
-                trained = finish(trials.result(), partial(_report, on_progress, done, num_steps, per_update, _title(configs)))
+                report = partial(_report, on_progress, done, num_steps, num_own // configs[0].updates, _title(configs))
+                trained = finish(trials.result(), report)
                 if trained[0].summary["is_interrupted"]:
                     raise interrupts.Stopped
                 for saved in saving:

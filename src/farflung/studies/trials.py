@@ -51,16 +51,12 @@ class Trials:
     progress: Iterator[Progress]
     compile_seconds: float
 
-    @property
-    def steps_per_update(self) -> int:
-        pairs = zip(self.configs, self.worlds, strict=True)
-        return sum(steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
-
     def num_steps(self, progress: Progress) -> int:
         """The environment steps of all seeds so far."""
         if progress.host_statistics is not None:
             return progress.host_statistics.num_steps
-        return progress.update * self.steps_per_update
+        pairs = zip(self.configs, self.worlds, strict=True)
+        return progress.update * sum(steps_per_update(config, world) * len(config.seeds) for config, world in pairs)
 
     def steps(self, progress: Progress) -> Int[np.ndarray, " record"]:
         """The environment steps of one seed's team up to each record."""
@@ -86,26 +82,21 @@ def begin(
     """
     began = time.perf_counter()
     config = configs[0]
-    algorithms = _algorithms(configs, worlds[0]) if algorithm is None else [algorithm]
+    algorithms = [algorithm] if algorithm is not None else side_by_side([pgpse(config, worlds[0]) for config in configs])
     each = [one for one, config in zip(algorithms, configs, strict=True) for _ in config.seeds]
     world: World | list[World] = worlds[0]
     tables = [world.table.widened(num_successors or world.table.num_successors) for world in worlds if world.table is not None]
     if tables:
         is_shared = all(world is worlds[0] for world in worlds)
         world = tables[0] if is_shared else [table for table in tables for _ in config.seeds]
-    schedule = (config.updates, config.log_every, pause_every(config), training_state)
-    progress = train(each, world, config.seeds * len(configs), *schedule)
-    start = next(progress)
-    return Trials(configs, worlds, start, progress, time.perf_counter() - began)
+    seeds = config.seeds * len(configs)
+    progress = train(each, world, seeds, config.updates, config.log_every, pause_every(config), training_state)
+    return Trials(configs, worlds, next(progress), progress, time.perf_counter() - began)
 
 
 def algorithm_of(configs: Sequence[Explore], world: World) -> PGPSE:
     """The algorithm of the first config, with the structure that all of them share."""
-    return _algorithms(configs, world)[0]
-
-
-def _algorithms(configs: Sequence[Explore], world: World) -> Sequence[PGPSE]:
-    return side_by_side([pgpse(config, world) for config in configs])
+    return side_by_side([pgpse(config, world) for config in configs])[0]
 
 
 def finish(
@@ -148,7 +139,7 @@ def finish(
                 rate = (trials.num_steps(latest) - steps_before) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *table.shown))
             is_interrupted = interrupts.asked() is not None and latest.update < num_updates
-            is_flat = _is_due(trials.configs[0], latest.update) and _is_flat(table)
+            is_flat = _is_flat(trials.configs[0], latest.update, table)
             if is_diverged or is_interrupted or is_flat or monitor.has_too_many_faults(latest):
                 break
             if checkpointer is not None and checkpointer.is_due(latest):
@@ -197,12 +188,10 @@ def pause_every(config: Explore) -> int | None:
     return max(1, config.updates // 20) if config.stop_when_flat else None
 
 
-def _is_due(config: Explore, update: int) -> bool:
+def _is_flat(config: Explore, update: int, table: MetricsTable) -> bool:
     interval = pause_every(config)
-    return interval is not None and update >= 4 * interval and update % interval == 0
-
-
-def _is_flat(table: MetricsTable) -> bool:
+    if interval is None or update < 4 * interval or update % interval != 0:
+        return False
     updates, _, metrics = table.table()
     return has_stopped_growing(updates, np.asarray(metrics.entropy))
 

@@ -142,33 +142,26 @@ def ablate(
     out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
     sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
     open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
-    with locked(out):
-        return _ablate(config, out, report, note)
-
-
-def _ablate(config: Ablate, out: Path, report: Callable[[SuiteStatus], None], note: Callable[[str], None]) -> Ablation:
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
     runs: dict[tuple[Setting, str], Run] = {}
     ceilings: dict[Setting, Ceiling] = {}
     variances: dict[tuple[Setting, str], dict[str, float]] = {}
-    for number, setting in enumerate(settings):
-        if number > 0:
-            jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
-        world, report_all = worlds[setting.world], partial(_report, report, number, len(settings))
-        groups = _groups(config, setting)
-        folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
-        with compiling_threads() as pool:
-            try:
+    with locked(out):
+        for number, setting in enumerate(settings):
+            if number > 0:
+                jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
+            world, report_all = worlds[setting.world], partial(_report, report, number, len(settings))
+            groups = _groups(config, setting)
+            folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
+            with compiling_threads() as pool:
                 found = dict(train_all(folders, worlds, out, pool, report_all, note))
-            finally:
-                pool.shutdown(cancel_futures=True)
-        runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
-        report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
-        ceilings[setting] = ceiling(world, setting.agents)
-        for stage in STAGES:
-            interrupts.check()
-            variances[setting, stage] = _variances(config, runs, world, setting, stage)
+            runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
+            report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
+            ceilings[setting] = ceiling(world, setting.agents)
+            for stage in STAGES:
+                interrupts.check()
+                variances[setting, stage] = _variances(config, runs, world, setting, stage)
     return Ablation(config, settings, runs, _best_rates(config, settings, runs), ceilings, variances)
 
 
@@ -229,12 +222,10 @@ def _variances(
     algorithms[COMBINED] = dataclasses.replace(plain, credit="causal", num_combinations=4)
     total = np.zeros(len(algorithms))
     for seed in config.seed_values:
+        team = trained.team(seed).policies
         if stage == "start":
-            scale = PRESETS["farflung"]["init_scale"]
-            is_time_dependent = plain.is_time_dependent
-            team = softmax_team(jr.key(seed), world, setting.agents, scale=scale, is_time_dependent=is_time_dependent)
-        else:
-            team = trained.team(seed).policies
+            about = {"scale": PRESETS["farflung"]["init_scale"], "is_time_dependent": plain.is_time_dependent}
+            team = softmax_team(jr.key(seed), world, setting.agents, **about)
         key = jr.key(10_000 + seed)
         total += np.asarray(gradient_variances(key, tuple(algorithms.values()), team, world, config.batches), np.float64)
     return dict(zip(algorithms, (total / config.seeds).tolist(), strict=True))

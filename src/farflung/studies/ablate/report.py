@@ -3,16 +3,20 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
+from farflung.figures.curves import draw_curve
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
-from farflung.runs.statistics import Difference, mean_difference
-from farflung.studies.ablate import figures
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.runs.run import final_values
+from farflung.runs.statistics import Difference, mean_and_interval, mean_difference
 from farflung.studies.ablate.experiment import (
     BASELINES,
     COMBINED,
@@ -26,7 +30,9 @@ from farflung.studies.ablate.experiment import (
 )
 
 _NEVER = "never"
+_COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBINED: "#0b2f57"}
 _Comparisons = Mapping[tuple[Setting, str], Difference]
+"""By how many percentage points of the ceiling the defaults' team is above each baseline."""
 
 
 def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any]:
@@ -35,9 +41,15 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
     Args:
         began: when the work behind the page began, by `time.perf_counter()`.
     """
-    comparisons = _compare(ablation)
+    comparisons = {
+        (setting, baseline): mean_difference(
+            ablation.outcome(setting, DEFAULTS).percentages, ablation.outcome(setting, baseline).percentages
+        )
+        for setting in ablation.settings
+        for baseline in BASELINES
+    }
     values, tables = _values(ablation, comparisons), _tables(ablation, comparisons)
-    seconds = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
+    summary = write_page("ablate.html.j2", values, _plots(ablation), tables, out, began)
     variants = ("paper", DEFAULTS, *BASELINES)
     rows = [
         {
@@ -48,31 +60,12 @@ def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any
         }
         for setting in ablation.settings
     ]
-    return {
-        "farflung": version("farflung"),
-        "page": str(out / "index.html"),
-        "seconds": seconds,
-        "preview": ablation.config.quick,
-        "seeds": list(ablation.config.seed_values),
-        "settings": rows,
-    }
+    return summary | {"settings": rows}
 
 
 def is_ordered(variances: Mapping[str, float]) -> bool:
     """Whether each credit's gradient varies less than that of the credit before."""
-    values = [variances[credit] for credit in CREDITS]
-    return all(first > second for first, second in itertools.pairwise(values))
-
-
-def _compare(ablation: Ablation) -> _Comparisons:
-    """By how many percentage points of the ceiling the defaults' team is above each baseline."""
-    return {
-        (setting, baseline): mean_difference(
-            ablation.outcome(setting, DEFAULTS).percentages, ablation.outcome(setting, baseline).percentages
-        )
-        for setting in ablation.settings
-        for baseline in BASELINES
-    }
+    return all(variances[first] > variances[second] for first, second in itertools.pairwise(CREDITS))
 
 
 def _values(ablation: Ablation, comparisons: _Comparisons) -> dict[str, Any]:
@@ -132,13 +125,10 @@ def _step_table(ablation: Ablation, setting: Setting) -> Table:
 
 
 def _percentage_table(ablation: Ablation) -> Table:
-    rows = [
-        (
-            f"{pair.credit}, {pair.optimizer}",
-            [f"{rate:g}", *(_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings)],
-        )
-        for pair, rate in ablation.rates.items()
-    ]
+    rows = []
+    for pair, rate in ablation.rates.items():
+        percentages = [_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings]
+        rows.append((f"{pair.credit}, {pair.optimizer}", [f"{rate:g}", *percentages]))
     return Table(("credit and optimiser", "learning rate", *map(str, ablation.settings)), rows)
 
 
@@ -155,16 +145,10 @@ def _part_table(ablation: Ablation) -> Table:
 
 def _variance_table(ablation: Ablation) -> Table:
     columns = [*CREDITS, COMBINED]
-    rows: list[Row] = [
-        (
-            f"{setting}, {stage}",
-            [
-                *(f"{found[credit]:.3g}" for credit in columns),
-                Value("yes", "holds") if is_ordered(found) else Value("no", "fails"),
-            ],
-        )
-        for (setting, stage), found in ablation.variances.items()
-    ]
+    rows: list[Row] = []
+    for (setting, stage), found in ablation.variances.items():
+        verdict = Value("yes", "holds") if is_ordered(found) else Value("no", "fails")
+        rows.append((f"{setting}, {stage}", [*(f"{found[credit]:.3g}" for credit in columns), verdict]))
     return Table(("setting and stage", *columns, "falls from left to right"), rows)
 
 
@@ -173,16 +157,10 @@ def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
         interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if np.isfinite(difference.low) else ""
         return Value(f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict])
 
-    rows: list[Row] = [
-        (
-            str(setting),
-            [
-                *(_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)),
-                *(value(comparisons[setting, baseline]) for baseline in BASELINES),
-            ],
-        )
-        for setting in ablation.settings
-    ]
+    rows: list[Row] = []
+    for setting in ablation.settings:
+        percentages = [_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)]
+        rows.append((str(setting), [*percentages, *(value(comparisons[setting, baseline]) for baseline in BASELINES)]))
     head = ("setting", "team", "one policy", "independent agents", "team above one policy", "team above independent agents")
     return Table(head, rows)
 
@@ -222,19 +200,19 @@ def _plots(ablation: Ablation) -> dict[str, Plot]:
     return {
         "curves": Plot(
             f"Entropy by environment steps, {most} agents",
-            f"Each credit with {figures.shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
+            f"Each credit with {_shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
             f"{worlds} worlds. Mean and 95% confidence interval {seeds}. The axis of steps is logarithmic.",
-            partial(figures.credit_curves, ablation, most),
+            partial(_credit_curves, ablation, most),
         ),
         "variance": Plot(
             f"Variance of the gradient, {most} agents",
             f"Variance of one batch's gradient, for the same teams and batches. Mean {seeds}. The axis is logarithmic.",
-            partial(figures.gradient_variance, ablation, most),
+            partial(_gradient_variance, ablation, most),
         ),
         "together": Plot(
             "Agents trained together, as one policy, or independently",
             f"All with causal credit and Adam. Mean and 95% confidence interval {seeds}.",
-            partial(figures.together_or_not, ablation),
+            partial(_together_or_not, ablation),
         ),
     }
 
@@ -263,3 +241,82 @@ def _tables(ablation: Ablation, comparisons: _Comparisons) -> dict[str, list[Seq
         tables["variances"] += [(*setting, stage, credit, variance) for credit, variance in found.items()]
     tables["together"] += [(*setting, name, *found, found.verdict) for (setting, name), found in comparisons.items()]
     return tables
+
+
+@mpl.rc_context(STYLE)
+def _credit_curves(ablation: Ablation, agents: int) -> Figure:
+    """Entropy against environment steps, for each credit with one optimiser and for the paper's preset."""
+    settings = [setting for setting in ablation.settings if setting.agents == agents]
+    columns = min(2, len(settings))
+    rows = -(-len(settings) // columns)
+    figure = Figure(figsize=(4.8 * columns + 0.6, 3.1 * rows + 0.8), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis in axes[len(settings) :]:
+        axis.set_visible(False)
+    for axis, setting in zip(axes, settings, strict=False):
+        _draw_curves(axis, ablation, setting)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def _shown_optimizer(ablation: Ablation) -> str:
+    return "adam" if "adam" in ablation.config.optimizers else ablation.config.optimizers[0]
+
+
+def _draw_curves(axis: Axes, ablation: Ablation, setting: Setting) -> None:
+    paper = ablation.runs[setting, "paper"]
+    level = float(final_values(paper.updates, paper.metrics)["normalized_entropy"].mean())
+    draw = partial(draw_curve, axis, metric="normalized_entropy", over="steps", lw=1.4, alpha=0.15)
+    draw(paper, color=RED, ls="--", label="the paper's preset (total, SGD)")
+    for credit in ablation.config.credits:
+        run = ablation.runs[setting, ablation.best(Pair(credit, _shown_optimizer(ablation)))]
+        draw(run, color=_COLORS[credit], label=f"{credit}, {_shown_optimizer(ablation)}")
+    axis.axhline(level, color=RED, lw=0.8, alpha=0.6, label="where the paper's preset ends")
+    axis.axhline(ablation.ceilings[setting].normalized_bound, color="black", ls=":", lw=1.2, label="ceiling: no team is higher")
+    axis.set_xscale("log")
+    axis.set(title=str(setting), xlabel="environment steps of one team", ylabel="entropy / log(states)")
+    axis.grid(alpha=0.25)
+
+
+@mpl.rc_context(STYLE)
+def _gradient_variance(ablation: Ablation, agents: int) -> Figure:
+    """The variance of one batch's gradient for each credit at three stages of training."""
+    settings = [setting for setting in ablation.settings if setting.agents == agents]
+    shown = [*CREDITS, COMBINED]
+    figure = Figure(figsize=(2.9 * len(settings) + 0.8, 3.4), layout="constrained")
+    axes = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+    width = 0.8 / len(shown)
+    for axis, setting in zip(axes, settings, strict=True):
+        for number, credit in enumerate(shown):
+            heights = [ablation.variances[setting, stage][credit] for stage in STAGES]
+            places = np.arange(len(STAGES)) + (number - (len(shown) - 1) / 2) * width
+            axis.bar(places, heights, width, color=_COLORS[credit], label=credit)
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(STAGES)), STAGES)
+        axis.set(title=str(setting), xlabel="stage of training")
+        axis.grid(alpha=0.25, axis="y")
+    axes[0].set_ylabel("variance of the gradient (trace)")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def _together_or_not(ablation: Ablation) -> Figure:
+    """The final entropy of a team, a single policy and independent agents, in percent of the ceiling."""
+    looks = ("trained together", BLUE), ("one policy", ORANGE), ("each for itself", GREEN)
+    figure = Figure(figsize=(1.05 * len(ablation.settings) + 2.4, 3.4), layout="constrained")
+    axis = figure.subplots()
+    lowest = 100.0
+    for number, (variant, (label, color)) in enumerate(zip((DEFAULTS, *BASELINES), looks, strict=True)):
+        outcomes = [mean_and_interval(ablation.outcome(setting, variant).percentages) for setting in ablation.settings]
+        means = np.array([float(mean) for mean, _ in outcomes])
+        errors = np.array([0.0 if half_width is None else float(half_width) for _, half_width in outcomes])
+        lowest = min(lowest, float(np.min(means - errors)))
+        places = np.arange(len(ablation.settings)) + (number - 1) * 0.26
+        axis.bar(places, means, 0.24, yerr=errors, color=color, label=label, capsize=2, error_kw={"lw": 1})
+    axis.set_xticks(range(len(ablation.settings)), [f"{setting.world}\nm = {setting.agents}" for setting in ablation.settings])
+    axis.set_ylim(max(0.0, 5 * np.floor(lowest / 5) - 5), 101)
+    axis.set_ylabel("% of the ceiling (axis is cut)")
+    axis.grid(alpha=0.25, axis="y")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    return figure

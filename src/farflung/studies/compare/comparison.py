@@ -1,9 +1,7 @@
 """Comparisons of algorithms over several tasks with few seeds, as in rliable (Agarwal et al., NeurIPS 2021)."""
 
-import contextlib
 import itertools
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
@@ -95,12 +93,18 @@ def compare(runs: Mapping[str, Sequence[Run]] | Sequence[Run], metric: str = "no
         metric: a field of `Metrics`, or `percent_of_ceiling`; larger counts as better.
     """
     check_name("metric", metric, METRICS)
-    _check_rliable()
+    try:
+        import rliable.library  # noqa: F401
+    except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
+        raise ValueError("comparisons need rliable, and it needs pandas 2: pip install 'farflung[compare]'") from None
     grouped = by_algorithm_and_task(runs)
     tasks, left_out = _shared_tasks(grouped)
     shared = {name: {task: runs[task] for task in tasks} for name, runs in grouped.items()}
     scores = {name: _scores(name, runs, metric) for name, runs in shared.items()}
-    thresholds = _thresholds(np.concatenate([array.ravel() for array in scores.values()]))
+    every_score = np.concatenate([array.ravel() for array in scores.values()])
+    low, high = every_score.min(), every_score.max()
+    margin = 0.02 * (high - low) or 0.02 * abs(low) or 0.02
+    thresholds = np.linspace(low - margin, high + margin, _NUM_THRESHOLDS)
     sampled = {name: _sampled(list(runs.values()), metric) for name, runs in shared.items()}
     return Comparison(
         metric=metric,
@@ -142,13 +146,6 @@ def probability_of_improvement(scores: Float[np.ndarray, "seed task"], others: F
     return float(np.mean(np.sign(scores[:, None] - others) + 1) / 2)
 
 
-def _check_rliable() -> None:
-    try:
-        import rliable.library  # noqa: F401
-    except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
-        raise ValueError("comparisons need rliable, and it needs pandas 2: pip install 'farflung[compare]'") from None
-
-
 def _shared_tasks(grouped: Grouped) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tasks that all algorithms were run on, and the others."""
     if len(grouped) < 2:
@@ -188,12 +185,6 @@ def _recorded_as(run: Run, metric: str) -> tuple[str, float]:
     return "entropy", run.summary.get("ceiling", {}).get("bound", np.nan) / 100
 
 
-def _thresholds(scores: Float[np.ndarray, " score"]) -> Float[np.ndarray, " threshold"]:
-    low, high = scores.min(), scores.max()
-    margin = 0.02 * (high - low) or 0.02 * abs(low) or 0.02
-    return np.linspace(low - margin, high + margin, _NUM_THRESHOLDS)
-
-
 def _sampled(runs: Sequence[Run], metric: str) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "seed task point"]]:
     """The learning curves of one algorithm, interpolated at the same numbers of environment steps."""
     last = min(int(run.steps[-1]) for run in runs)
@@ -222,21 +213,15 @@ def _estimate(function: Callable[..., Any], *scores: Float[np.ndarray, "_ task *
     """A function of one or several algorithms' scores with its interval; independent of all other estimates."""
     from rliable.library import get_interval_estimates
 
-    with _fixed_randomness():
-        values, intervals = get_interval_estimates({"": list(scores)}, function, reps=_NUM_RESAMPLES)
-    value = np.asarray(values[""])
-    return Estimate(value, *intervals[""].reshape(2, *value.shape))
-
-
-@contextlib.contextmanager
-def _fixed_randomness() -> Iterator[None]:
     # rliable draws from NumPy's global generator, even if it gets a random state.
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:
-        yield
+        values, intervals = get_interval_estimates({"": list(scores)}, function, reps=_NUM_RESAMPLES)
     finally:
         np.random.set_state(before)  # noqa: NPY002
+    value = np.asarray(values[""])
+    return Estimate(value, *intervals[""].reshape(2, *value.shape))
 
 
 def by_algorithm_and_task(runs: Mapping[str, Sequence[Run]] | Sequence[Run]) -> Grouped:
@@ -251,21 +236,17 @@ def by_algorithm_and_task(runs: Mapping[str, Sequence[Run]] | Sequence[Run]) -> 
     else:
         names = _algorithm_names([run.config for run in runs])
     tasks = _world_names(runs)
-    if _repeated(names, tasks):
+    if len(set(zip(names, tasks, strict=True))) < len(runs):
         sizes = _sizes([run.config for run in runs])
         tasks = [_joined(task, size) for task, size in zip(tasks, sizes, strict=True)]
-    for name, task in _repeated(names, tasks):
-        raise ValueError(
-            f"{name or 'one algorithm'} was run more than once on {task}: leave runs out, or give them different names"
-        )
     grouped: Grouped = {name: {} for name in names}
     for name, task, run in zip(names, tasks, runs, strict=True):
+        if task in grouped[name]:
+            raise ValueError(
+                f"{name or 'one algorithm'} was run more than once on {task}: leave runs out, or give them different names"
+            )
         grouped[name][task] = run
     return grouped
-
-
-def _repeated(names: Sequence[str], tasks: Sequence[str]) -> list[tuple[str, str]]:
-    return [pair for pair, number in Counter(zip(names, tasks, strict=True)).items() if number > 1]
 
 
 def _joined(*parts: str) -> str:
@@ -285,7 +266,8 @@ def _method_names(configs: Sequence[Explore]) -> list[str]:
     """The setting in which the configs differ or, if there are several, those that differ from the preset."""
     others = [field.name for field in fields(Explore) if field.name not in _NOT_METHOD]
     shown = [name for name in others if _distinguishes(name, configs)]
-    kinds, presets = [_kind(config) for config in configs], [config.preset for config in configs]
+    kinds = [next((name for name in _BASELINES if getattr(config, name)), "parallel") for config in configs]
+    presets = [config.preset for config in configs]
     has_kinds, has_presets = len(set(kinds)) > 1, len(set(presets)) > 1
     is_the_only_one = has_kinds + has_presets + len(shown) == 1
     names = []
@@ -309,10 +291,6 @@ def _is_default(config: Explore, name: str) -> bool:
         given[_DEFAULT_DEPENDS_ON[name]] = getattr(config, _DEFAULT_DEPENDS_ON[name])
     default = Explore(config.world, **given)
     return bool(getattr(config, name) == getattr(default.resolved(has_vectors=True) if config.is_neural else default, name))
-
-
-def _kind(config: Explore) -> str:
-    return next((name for name in _BASELINES if getattr(config, name)), "parallel")
 
 
 def _phrase(config: Explore, name: str) -> str:
@@ -343,9 +321,7 @@ def _world_names(runs: Sequence[Run]) -> list[str]:
             parts.append(f"T = {run.world.horizon}")
         if len({other.config.slip for other in namesakes}) > 1 and run.config.slip is not None:
             parts.append(f"slip {run.config.slip:g}")
-        name, number = _joined(*parts), 1
-        while name in names.values():
-            number += 1
-            name = f"{_joined(*parts)} ({number})"
-        names[identity] = name
+        name = _joined(*parts)
+        numbered = (f"{name} ({number})" for number in itertools.count(2))
+        names[identity] = next(each for each in itertools.chain([name], numbered) if each not in names.values())
     return [names[run.world.identity] for run in runs]

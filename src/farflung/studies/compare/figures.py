@@ -19,7 +19,9 @@ _DASHES = ("-", "--", "-.", ":")
 @mpl.rc_context(STYLE)
 def compared(comparison: Comparison) -> Figure:
     """Aggregates, performance profiles, probabilities of improvement and sample efficiency of the algorithms."""
-    looks = _looks(comparison)
+    # Dashes distinguish the algorithms in grey print, too.
+    each = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
+    looks = {name: {"color": color, "ls": dashes} for name, color, dashes in each}
     measures = list(next(iter(comparison.aggregates.values())))
     heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
     longest = max(map(len, looks))
@@ -37,13 +39,15 @@ def compared(comparison: Comparison) -> Figure:
     efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
     efficiency.xaxis.set_minor_formatter(NullFormatter())
     efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
-    _draw_improvements(improvement, comparison, looks)
+    pairs = {f"{better}\nover {worse}": (better, worse) for better, worse in comparison.improvements}
+    found = {label: comparison.improvements[pair] for label, pair in pairs.items()}
+    _draw_estimates(improvement, found, {label: looks[better] for label, (better, _) in pairs.items()})
+    improvement.axvline(0.5, color="black", ls=":", lw=1)
+    improvement.set(xlim=(-0.03, 1.03), xlabel="probability", title="probability of improvement")
     for axis in figure.get_axes():
         axis.grid(alpha=0.25)
-    handles, labels = profile.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=max(1, min(len(looks), 160 // (longest + 8))), frameon=False
-    )
+    num_columns = max(1, min(len(looks), 160 // (longest + 8)))
+    figure.legend(*profile.get_legend_handles_labels(), loc="outside lower center", ncols=num_columns, frameon=False)
     tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
     figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
     return figure
@@ -53,27 +57,12 @@ def metric_label(comparison: Comparison) -> str:
     return "% of the ceiling" if comparison.metric == "percent_of_ceiling" else comparison.metric.replace("_", " ")
 
 
-def _looks(comparison: Comparison) -> dict[str, dict[str, Any]]:
-    """The colour and dashes of each algorithm; the dashes distinguish algorithms in grey print, too."""
-    looks = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
-    return {name: {"color": color, "ls": dashes} for name, color, dashes in looks}
-
-
 def _draw_estimates(axis: Axes, found: dict[str, Estimate], looks: dict[str, dict[str, Any]]) -> None:
     for place, (name, each) in enumerate(found.items()):
         axis.plot([each.low, each.high], [place, place], color=looks[name]["color"], lw=7, alpha=0.35, solid_capstyle="butt")
         axis.plot(each.value, place, "|", color=looks[name]["color"], ms=13, mew=2.5)
     axis.set_yticks(range(len(found)), list(map(plain, found)))
     axis.set_ylim(len(found) - 0.5, -0.5)
-
-
-def _draw_improvements(axis: Axes, comparison: Comparison, looks: dict[str, dict[str, Any]]) -> None:
-    pairs = comparison.improvements
-    by_label = {f"{better}\nover {worse}": found for (better, worse), found in pairs.items()}
-    looks_of_better = {f"{better}\nover {worse}": looks[better] for better, worse in pairs}
-    _draw_estimates(axis, by_label, looks_of_better)
-    axis.axvline(0.5, color="black", ls=":", lw=1)
-    axis.set(xlim=(-0.03, 1.03), xlabel="probability", title="probability of improvement")
 
 
 def _draw_band(axis: Axes, places: Any, found: Estimate, look: dict[str, Any], label: str) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from scipy import stats
 from farflung.bounds import theorems as theory
 from farflung.config import Concentration, Explore
 from farflung.runs.interrupts import Stopped
-from farflung.studies.trials import Status, begin, finish
+from farflung.studies.trials import begin, finish
 from farflung.worlds.named import make_tabular_world
 
 _MOST_SAMPLES = 10_000_000
@@ -60,23 +60,12 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
     """
     report = on_progress or (lambda *_: None)
 
-    def on_training(status: Status) -> None:
-        report(status.update, status.num_updates, "training")
-
     world = make_tabular_world(config.world, horizon=config.horizon, slip=config.slip)
-    team = Explore(
-        config.world,
-        agents=config.agents,
-        horizon=config.horizon,
-        slip=config.slip,
-        preset="paper",
-        updates=config.updates,
-        seeds=config.seeds,
-    )
+    settings = {name: getattr(config, name) for name in ("world", "agents", "horizon", "slip", "updates", "seeds")}
     trained = {}
     for is_single in (False, True):
-        explore = replace(team, single=is_single)
-        (run,) = finish(begin([explore], [world]), on_training)
+        trials = begin([Explore(**settings, preset="paper", single=is_single)], [world])
+        (run,) = finish(trials, lambda status: report(status.update, status.num_updates, "training"))
         if run.summary["is_interrupted"]:
             raise Stopped
         occupancies = jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities)
@@ -92,11 +81,7 @@ def measure_concentration(
 ) -> Concentrated:
     """Draws samples from known state distributions of teams and single agents."""
     generator = np.random.default_rng(0)
-    by_kind: dict[str, Distributions] = {
-        "team": teams,
-        "agent": teams.reshape(-1, 1, teams.shape[-1]),
-        "single": singles,
-    }
+    by_kind: dict[str, Distributions] = {"team": teams, "agent": teams.reshape(-1, 1, teams.shape[-1]), "single": singles}
     per_agent = np.rint(np.geomspace(1, config.most_samples // config.agents, 12)).astype(int)
     grid = np.unique(per_agent) * config.agents
     epsilons = np.array(config.epsilons)

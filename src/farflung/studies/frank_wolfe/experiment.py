@@ -1,5 +1,6 @@
 """Parallel Frank-Wolfe in one world, and whether its gain from more agents is that of the theorem."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,24 +98,12 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
     report(0, num_iterations, "compiling")
     for found in solve(algorithm, world, num_iterations=num_iterations, tolerance=config.tolerance, seed=config.seed):
         report(len(found.gaps), num_iterations, f"entropy {found.entropies[-1]:.4f}, gap {found.gaps[-1]:.1e} nats")
-    comparison = {}
-    for number, way in enumerate(WAYS if config.compare else ()):
-        gaps = []
-        for place, agents in enumerate(config.compare):
-            report(number * len(config.compare) + place, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
-            gaps.append(_gaps(config, world, agents, way))
-        comparison[way] = Series(config.compare, gaps)
+    comparison = {way: Series(config.compare, []) for way in WAYS if config.compare}
+    for number, (way, agents) in enumerate(itertools.product(comparison, config.compare)):
+        report(number, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
+        density_tolerance = DENSITY_TOLERANCE if way == "estimated" else 0.0
+        compared = FrankWolfe(agents, config.compare_step, SMOOTHING, way == "in-turn", density_tolerance)
+        *_, last = solve(compared, world, num_iterations=config.compare_iterations, tolerance=0.0, seed=config.seed)
+        comparison[way].gaps.append(last.gaps)
     report(1, 1, "")
     return Convergence(config, world, algorithm, found, comparison)
-
-
-def _gaps(config: FrankWolfeRun, world: TabularMDP, agents: int, way: str) -> Float[np.ndarray, " iteration"]:
-    algorithm = FrankWolfe(
-        num_agents=agents,
-        step_size=config.compare_step,
-        smoothing=SMOOTHING,
-        is_in_turn=way == "in-turn",
-        density_tolerance=DENSITY_TOLERANCE if way == "estimated" else 0.0,
-    )
-    *_, found = solve(algorithm, world, num_iterations=config.compare_iterations, tolerance=0.0, seed=config.seed)
-    return found.gaps

@@ -16,6 +16,9 @@ EPSILON, DELTA = 0.1, 0.05
 """In the claims about sample sizes: the allowed error of the entropy in nats, and the probability of a larger error."""
 
 
+_Values = Mapping["Cell", Float[np.ndarray, " seed *axes"]]
+
+
 class Cell(NamedTuple):
     """One setting of the paper's experiments."""
 
@@ -75,75 +78,55 @@ def claims(findings: Findings) -> Iterator[Claim]:
     """Every claim in every setting, in the order of the paper."""
 
     def each_setting(
-        statement: str, where: str, unit: str, decide: Callable[[Cell, Cell, Cell], Difference]
+        statement: str,
+        where: str,
+        unit: str,
+        values: _Values,
+        higher: str = "team",
+        lower: str = "single",
+        *,
+        of_lower: _Values | None = None,
+        difference: Callable[..., Difference] = mean_difference,
     ) -> Iterator[Claim]:
         for world in findings.worlds:
             for agents in findings.agents:
-                cells = (Cell(world, agents, kind) for kind in KINDS)
-                yield Claim(statement, where, world, str(agents), decide(*cells), unit)
+                first, second = Cell(world, agents, higher), Cell(world, agents, lower)
+                found = difference(values[first], (of_lower or values)[second])
+                yield Claim(statement, where, world, str(agents), found, unit)
 
-    def final(metric: str, sign: int) -> Callable[[Cell, Cell, Cell], Difference]:
-        values = findings.final
-        return lambda team, single, _: mean_difference(sign * values[team][metric], sign * values[single][metric])
+    def final(metric: str, sign: int = 1) -> _Values:
+        return {cell: sign * values[metric] for cell, values in findings.final.items()}
 
-    data, success = findings.dataset_entropy, findings.success
-    yield from each_setting(
-        "parallel agents reach a higher entropy than a single one",
-        "Figure 1",
-        "in units of log 43",
-        final("normalized_entropy", 1),
+    in_log, in_goals, data = "in units of log 43", "in the share of goals", findings.dataset_entropy
+    reached = {cell: rates.mean(axis=1) for cell, rates in findings.success.items()}
+    needed, alone = (
+        {cell: np.log2(numbers) for cell, numbers in found.items()}
+        for found in (findings.samples_needed, findings.samples_needed_alone)
     )
-    yield from each_setting("parallel agents visit more states than a single one", "Figure 1", "in states", final("support", 1))
-    yield from each_setting(
-        "datasets of parallel agents have a higher entropy than a single agent's",
-        "Figure 2",
-        "in units of log 43",
-        lambda team, single, _: mean_difference(data[team], data[single]),
-    )
-    yield from each_setting(
-        "datasets of a single agent have a higher entropy than a random policy's",
-        "Figure 2",
-        "in units of log 43",
-        lambda _, single, random: mean_difference(data[single], data[random]),
-    )
-    yield from each_setting(
-        "datasets of parallel agents vary less between runs than a single agent's",
-        "Section 6",
-        "in the standard deviation, in units of log 43",
-        lambda team, single, _: spread_difference(data[single], data[team]),
-    )
-    yield from each_setting(
-        "offline RL reaches more goals with parallel agents' data than with a single agent's",
-        "Figure 3",
-        "in the share of goals",
-        lambda team, single, _: mean_difference(success[team].mean(axis=1), success[single].mean(axis=1)),
-    )
-    yield from each_setting(
-        "offline RL reaches more goals with a single agent's data than with a random policy's",
-        "Figure 3",
-        "in the share of goals",
-        lambda _, single, random: mean_difference(success[single].mean(axis=1), success[random].mean(axis=1)),
-    )
+    statement = "parallel agents reach a higher entropy than a single one"
+    yield from each_setting(statement, "Figure 1", in_log, final("normalized_entropy"))
+    yield from each_setting("parallel agents visit more states than a single one", "Figure 1", "in states", final("support"))
+    statement = "datasets of parallel agents have a higher entropy than a single agent's"
+    yield from each_setting(statement, "Figure 2", in_log, data)
+    statement = "datasets of a single agent have a higher entropy than a random policy's"
+    yield from each_setting(statement, "Figure 2", in_log, data, "single", "random")
+    statement = "datasets of parallel agents vary less between runs than a single agent's"
+    unit = "in the standard deviation, in units of log 43"
+    yield from each_setting(statement, "Section 6", unit, data, "single", "team", difference=spread_difference)
+    statement = "offline RL reaches more goals with parallel agents' data than with a single agent's"
+    yield from each_setting(statement, "Figure 3", in_goals, reached)
+    statement = "offline RL reaches more goals with a single agent's data than with a random policy's"
+    yield from each_setting(statement, "Figure 3", in_goals, reached, "single", "random")
     yield from _diminishing_returns(findings)
     yield from each_setting("parallel policies are more deterministic", "Appendix C.4", "in nats", final("policy_entropy", -1))
-    yield from each_setting(
-        "parallel agents each have a lower entropy of their own", "Section 4", "in nats", final("individual_entropy", -1)
-    )
-    yield from each_setting("parallel agents are more diverse", "Section 4", "in nats", final("diversity", 1))
-    needed, alone = findings.samples_needed, findings.samples_needed_alone
+    statement = "parallel agents each have a lower entropy of their own"
+    yield from each_setting(statement, "Section 4", "in nats", final("individual_entropy", -1))
+    yield from each_setting("parallel agents are more diverse", "Section 4", "in nats", final("diversity"))
     within = f"in powers of two; until the entropy is within {EPSILON:g} nats in {100 * (1 - DELTA):g}% of the draws"
-    yield from each_setting(
-        "fewer samples show the entropy of a specialised agent than that of a single one",
-        "Section 4, Theorem 4.1",
-        within,
-        lambda team, single, _: mean_difference(np.log2(needed[single]), np.log2(alone[team])),
-    )
-    yield from each_setting(
-        "fewer samples in all show the entropy of a team than that of a single agent",
-        "Section 4",
-        within,
-        lambda team, single, _: mean_difference(np.log2(needed[single]), np.log2(needed[team])),
-    )
+    statement = "fewer samples show the entropy of a specialised agent than that of a single one"
+    yield from each_setting(statement, "Section 4, Theorem 4.1", within, needed, "single", "team", of_lower=alone)
+    statement = "fewer samples in all show the entropy of a team than that of a single agent"
+    yield from each_setting(statement, "Section 4", within, needed, "single", "team")
 
 
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
@@ -157,11 +140,5 @@ def _diminishing_returns(findings: Findings) -> Iterator[Claim]:
             continue
         for world in findings.worlds:
             entropies = [findings.final[Cell(world, agents, "team")]["normalized_entropy"] for agents in (few, some, many)]
-            yield Claim(
-                "further agents add less than those before",
-                "Appendix C.1",
-                world,
-                f"{few}, {some}, {many}",
-                bootstrap(slowdown, *entropies),
-                "in units of log 43",
-            )
+            statement, found = "further agents add less than those before", bootstrap(slowdown, *entropies)
+            yield Claim(statement, "Appendix C.1", world, f"{few}, {some}, {many}", found, "in units of log 43")
