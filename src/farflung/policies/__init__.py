@@ -15,7 +15,10 @@ from farflung.policies.tabular import TabularSoftmax, softmax_team, uniform_team
 
 @runtime_checkable
 class Team(Protocol):
-    """What a training asks of a team's policies: a pytree, such as an `equinox.Module`."""
+    """What a training asks of a team's policies: a pytree, such as an `equinox.Module`.
+
+    Where states are numbered, the policies are a `TabularSoftmax`.
+    """
 
     num_agents: int
     num_uniforms: int

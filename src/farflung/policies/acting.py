@@ -51,7 +51,8 @@ class TrainedTeam(NamedTuple):
         """One of the agents, numbered from 0."""
         if number not in range(self.num_agents):
             raise ValueError(f"agents are numbered from 0 to {self.num_agents - 1}: there is no agent {number}")
-        return Agent(one_of(self.policies, number), self.world)
+        world = self.world.with_environment() if self.world.is_hosted else self.world
+        return Agent(one_of(self.policies, number), world)
 
 
 def one_of(team: Any, number: int | Int[Array, ""]) -> Any:
@@ -68,4 +69,5 @@ def one_of(team: Any, number: int | Int[Array, ""]) -> Any:
 def _act(structure: Any, leaves: list[Array], key: PRNGKeyArray, time: Int[Array, ""], seen: Array) -> Array:
     policy = jax.tree.unflatten(structure, leaves)
     noise = uniforms(key, (policy.num_uniforms,))
-    return policy.executed(policy.sample_one(noise, jnp.asarray(time, jnp.int32), jnp.asarray(seen)))
+    draw = policy.sample_one if hasattr(policy, "sample_one") else policy.sampler()
+    return policy.executed(draw(noise, jnp.asarray(time, jnp.int32), jnp.asarray(seen)))

@@ -192,7 +192,7 @@ def _with_sizes(config: Explore, algorithm: Algorithm, world: World, settings: d
     if (team.num_agents, algorithm.num_trajectories) != (config.num_policies, config.trajectories_per_policy):
         sizes |= {"agents": team.num_agents, "trajectories": algorithm.num_trajectories}
     for name, size in sizes.items():
-        if name in settings and settings[name] != size:
+        if settings.get(name, size) not in (size, getattr(Explore, name)):
             raise ValueError(f"the algorithm has {name} = {size}, and {settings[name]} was asked for")
     is_as_asked = all(getattr(config, name) == size for name, size in sizes.items())
     return config if is_as_asked else dataclasses.replace(config, **sizes)

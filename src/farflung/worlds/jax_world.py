@@ -84,8 +84,8 @@ def from_jax(
     project: int | Sequence[int] | None = None,
     neighbours: int | None = None,
     bins: int | Sequence[int] | None = None,
-    low: float | Sequence[float] | None = None,
-    high: float | Sequence[float] | None = None,
+    low: float | int | Sequence[float | int] | None = None,
+    high: float | int | Sequence[float | int] | None = None,
     name: str | None = None,
 ) -> JaxWorld:
     """A world that a user has written in JAX, as a world to explore.

@@ -74,7 +74,7 @@ class HostedVectors(HostedWorld):
         return _numbers(self.observation_space, observation)
 
     def action_for_environment(self, action: np.ndarray) -> Any:
-        return self.with_environment().for_simulator(action[None])[0]
+        return self.for_simulator(action[None])[0]
 
     def vectors(self, observations: Any) -> Float[np.ndarray, "copy observation"]:
         """The observations of all copies as new vectors."""
