@@ -1,8 +1,10 @@
 import os
+from pathlib import Path
 
 import hypothesis
 import jax
 import matplotlib as mpl
+import pytest
 
 # What is compiled runs for moments only: half as thoroughly takes less time.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1"
@@ -31,3 +33,14 @@ _LONG |= {"test_readme", "test_reproduce", "test_training"}
 def pytest_collection_modifyitems(items):
     """The files that take longest come first, so that no worker has to wait long for another in the end."""
     items.sort(key=lambda item: item.path.stem not in _LONG)
+
+
+_MAPS, _MOST_MAPS = Path("/proc/self/maps"), 30_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_programs():
+    """Forgets compiled programs when there are many: each has memory maps of its own, and Linux allows a process 65,530."""
+    yield
+    if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _MOST_MAPS:
+        jax.clear_caches()

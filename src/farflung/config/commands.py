@@ -186,7 +186,7 @@ class _TeamInWorld:
     horizon: options.Horizon = None
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
-    """Probability that a random action replaces the chosen one; only for maps."""
+    """Probability that one of the other actions replaces the chosen one; only for maps."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Explore:
     horizon: options.Horizon = None
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
-    """Probability that a random action replaces the chosen one; only for maps."""
+    """Probability that one of the other actions replaces the chosen one; only for maps."""
     batch_size: int = 40
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
