@@ -18,7 +18,7 @@ import numpy as np
 
 from farflung.config import Explore
 from farflung.config.checks import whole_number
-from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
+from farflung.config.reading import check_version, member, parse_object, read_arrays, read_bytes, read_object, reading
 from farflung.runs import run
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
@@ -112,7 +112,7 @@ class Checkpointer:
         """
         for path in _checkpoints(self.folder):
             try:
-                with one_line_errors(f"{path} is skipped"):
+                with reading(f"{path} is skipped", path, self.folder / METRICS):
                     checkpoint = _read(member(self.folder, path.name), self)
             except ValueError as error:
                 warnings.warn(str(error), CheckpointWarning, stacklevel=2)
@@ -177,7 +177,7 @@ def open_checkpoints(
         world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
     """
     folder, unusable = out / UNFINISHED, f"{str(out)[:200]} cannot be resumed"
-    with one_line_errors(unusable):
+    with reading(unusable):
         is_unfinished, is_run = (folder / CONFIG).is_file(), (out / CONFIG).is_file()
         for path in (folder, *folder.iterdir()) if is_unfinished else ():
             if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
@@ -185,7 +185,7 @@ def open_checkpoints(
     if not is_unfinished:
         raise ValueError(f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume")
     with locked(folder, out):
-        with one_line_errors(unusable):
+        with reading(unusable, folder / CONFIG, folder / WORLD):
             header = read_object(member(folder, CONFIG))
             config = run.read_config(header)
             run.check_files(header, folder)
@@ -231,8 +231,7 @@ def _to_bytes(training_state: TrainingState, records: MetricsTable, seconds: flo
 
 
 def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
-    file_size(path)  # raises ValueError unless it is a regular file
-    content = path.read_bytes()
+    content = read_bytes(path)
     if _sha256(content)[:16] != path.stem.rpartition("-")[2]:
         raise ValueError("it is damaged")
     config, arrays = checkpointer.config, read_arrays(content)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.reading import check_version, file_size, member, one_line_errors, read_arrays, read_object
+from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
 from farflung.runs.files import FORMAT_VERSION, archive, save_figure, sync, to_json, umask, write_errors
@@ -189,7 +189,7 @@ def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorit
     path = Path(path)
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
         raise ValueError(f"{path} holds an unfinished training: finish it with farflung resume {path}")
-    with one_line_errors(f"{path} is not a run that can be read"):
+    with reading(f"{path} is not a run that can be read", *(path / name for name in _FILES)):
         header = read_object(member(path, CONFIG))
         config = read_config(header)
         check_files(header, path)

@@ -10,6 +10,7 @@ import equinox as eqx
 
 from farflung.config.checks import check_text, whole_number
 from farflung.config.imports import check_installed
+from farflung.config.reading import spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import Make, Observe
 from farflung.worlds.hosted.pool import Pool
@@ -124,6 +125,7 @@ def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the settings of {name} must be among {', '.join(sorted(_SETTINGS))}")
     if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
         raise ValueError(f"the settings of {name} lack the environment or its options")
+    spend_on_options(settings)
     # JSON has no tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {"name": name, "settings": settings, "horizon": whole_number("horizon", fields.pop("horizon")), "make": None}
