@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from farflung.config.checks import check_name, check_world, printable
+from farflung.config.checks import check_name, check_world, num_cores, printable
 from farflung.config.options import LOGGERS, one_of
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ def out_option(contents: str, default: str, metavar: str = "DIR") -> object:
 def switch(meaning: str) -> object:
     """How an option without a value is shown."""
     return tyro.conf.arg(help=meaning)
-
-
-def num_cores() -> int:
-    """Number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_all_cores() -> None:

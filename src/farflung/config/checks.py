@@ -30,6 +30,11 @@ def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
     return number
 
 
+def num_cores() -> int:
+    """Number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def printable(text: str) -> str:
     r"""A text that is safe to print: control characters and characters that cannot be encoded are escaped.
 
@@ -74,9 +79,11 @@ def check_team_in_world(config: Any) -> None:
         check_slip(config.slip)
 
 
-def check_positive(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
+def check_positive(name: str, value: Any, most: int | float = math.inf) -> None:
+    if not (isinstance(value, numbers.Real) and 0 < value < math.inf):
         raise ValueError(f"{name} must be a positive number, not {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
 
 
 def check_probability(name: str, value: Any) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import stat
 import zipfile
 from collections.abc import Iterator, Sequence

@@ -326,5 +326,5 @@ def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterato
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith((".", "_", _METADATA)))
         found = [read_columns(member(folder, name), _COLUMNS, data_format)[0] for name in names]
         columns = {name: np.concatenate([each[name] for each in found]) for name in _COLUMNS}
-        last = {name: None if name == "observations" else -1 for name in _COLUMNS}
-        yield {name: columns[name][: last[name]] for name in _COLUMNS}, int(read_object(member(folder, _METADATA)).get("agent", 0))
+        columns = {name: each if name == "observations" else each[:-1] for name, each in columns.items()}
+        yield columns, int(read_object(member(folder, _METADATA)).get("agent", 0))

@@ -8,7 +8,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -243,11 +243,7 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
         if leaf.shape[:1] != (len(config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it has the wrong number of seeds, or values that are not finite")
     world = run.world_from(arrays["world"].tobytes()) if "world" in arrays else None
-    host_statistics = None
-    if "visits" in arrays:
-        run.check_visits(arrays["visits"], config)
-        num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
-        host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
+    host_statistics = _host_statistics(arrays, about, checkpointer, world) if checkpointer.world.is_hosted else None
     seconds, num_bytes, checksum = about["seconds"], about["metrics"]["bytes"], about["metrics"]["crc32"]
     if not (isinstance(seconds, int | float) and 0 <= seconds < math.inf and isinstance(num_bytes, int) and num_bytes >= 0):
         raise ValueError("its seconds and bytes must be numbers from 0 on")
@@ -255,3 +251,20 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     if records:
         records.table(num_updates=update)  # raises ValueError if it is damaged
     return Checkpoint(TrainingState(update, leaves, host_statistics), records, seconds, world)
+
+
+def _host_statistics(
+    arrays: Mapping[str, np.ndarray], about: Mapping[str, Any], checkpointer: Checkpointer, world: World | None
+) -> HostStatistics:
+    """The statistics of a host-stepped world; `world` is the one in the checkpoint, which has the states that were met."""
+    visits, features, config = arrays["visits"], arrays.get("features"), checkpointer.config
+    run.check_visits(visits, config)
+    if (projection := checkpointer.world.projection) is None:
+        if world is None or not world.is_hosted or world.projection is not None or visits.shape[-1] > world.num_states:
+            raise ValueError("it lacks the states that were met")
+    elif features is not None:
+        expected = (len(config.seeds), config.num_policies, len(projection.features))
+        if features.ndim != 6 or features.dtype.kind != "f" or tuple(features.shape[axis] for axis in (0, 2, 5)) != expected:
+            raise ValueError(f"its features cannot be an array {features.shape} of {features.dtype}")
+    num_steps = whole_number("num_steps", about["num_steps"], most=2**63 - 1)
+    return HostStatistics(np.zeros(0, np.int64), visits, num_steps, features)

@@ -12,13 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import check_positive, unknown_name, whole_number
+from farflung.config.checks import unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
 from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -35,7 +35,7 @@ class HostedTable(HostedWorld):
 
     index: StateIndex
     """Maps observations to states; if the space doesn't list all states, each new observation adds one."""
-    env_actions: list[Any]
+    env_actions: Sequence[Any]
     """The environment's own action for each action index."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the map whose cells are the states, numbered row by row."""
@@ -92,7 +92,7 @@ class HostedTable(HostedWorld):
         grid = None if fields["grid"] is None else tuple(whole_number("grid", size) for size in fields["grid"])
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
-        actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
+        actions = range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
     def remade(self, **stepping: Any) -> "HostedTable":
@@ -154,14 +154,13 @@ def hosted(
             three times as wide as what random actions reach).
         high: upper end of the grid in each feature.
         copies: number of copies stepped together in this process.
-        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process.
+        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process. At most 32
+            for each CPU core are started.
         timeout: seconds after which a worker that doesn't respond is restarted.
         options: passed to `gymnasium.make`.
     """
-    check_positive("timeout", timeout)
+    stepping = checked_stepping(copies, workers, timeout)
     observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
-    copies = whole_number("copies", copies)
-    workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
     given = environment if isinstance(environment, str) else ""
@@ -177,8 +176,7 @@ def hosted(
     bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
     settings = recipe if given and not callable(observe) else {}
-    stepping: dict[str, Any] = {"observe": observe, "copies": copies, "workers": workers, "timeout": timeout}
-    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, **stepping}
+    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
     try:
         seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import equinox as eqx
 
-from farflung.config.checks import check_text, whole_number
+from farflung.config.checks import check_positive, check_text, num_cores, whole_number
 from farflung.config.imports import check_installed
 from farflung.config.reading import spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
@@ -18,7 +18,8 @@ from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.world import World
 
 COPIES = 64
-STEPPING = ("copies", "workers", "timeout")
+_MOST_COPIES, _MOST_WORKERS_PER_CORE = 10_000, 32
+_MOST_SECONDS = 10**6
 _SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
 
 
@@ -86,10 +87,11 @@ class HostedWorld(World):
 
     @property
     def stepping(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in STEPPING}
+        return {"copies": self.copies, "workers": self.workers, "timeout": self.timeout}
 
     def with_environment(self, **stepping: Any) -> Any:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
+        stepping = checked_stepping(**self.stepping | stepping)
         if self.make is not None:
             return dataclasses.replace(self, **stepping)
         if not self.settings:
@@ -103,8 +105,13 @@ class HostedWorld(World):
         """The world read from disk with the environment that its settings describe."""
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
-        workers = min(self.workers, num_episodes)
+        workers = min(self.most_workers, num_episodes)
         return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
+
+    @property
+    def most_workers(self) -> int:
+        """As many as asked for, but no more than this machine can take; results don't depend on it."""
+        return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
     def open(self, num_agents: int, num_episodes: int) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
@@ -114,7 +121,14 @@ class HostedWorld(World):
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
-        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+        return min(self.most_workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
+    """How copies are stepped, as a user or a file says it, checked."""
+    check_positive("timeout", timeout, _MOST_SECONDS)
+    workers = 0 if workers == 0 else whole_number("workers", workers)
+    return {"copies": whole_number("copies", copies, _MOST_COPIES), "workers": workers, "timeout": timeout}
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
