@@ -16,6 +16,7 @@ from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
 from farflung.config import Ablate, Reproduce
 from farflung.config.checks import num_cores, printable
+from farflung.worlds.hosted.modules import safe_children
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,8 +72,9 @@ def _drawing_processes() -> Iterator[Executor | None]:
         yield None
         return
     with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
-        for _ in range(_NUM_PROCESSES):
-            pool.submit(os.getpid)
+        with safe_children():
+            for _ in range(_NUM_PROCESSES):
+                pool.submit(os.getpid)
         try:
             yield pool
         finally:

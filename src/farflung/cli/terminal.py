@@ -8,16 +8,58 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import tyro
 
 from farflung.config.checks import check_name, check_world, num_cores, printable
 from farflung.config.options import LOGGERS, one_of
+from farflung.worlds.hosted.modules import find_here
+
+_STDOUT, _STDERR = 1, 2
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+_stdout: TextIO | None = None
+"""Kept aside for the JSON object."""
+
+
+def take_streams(is_json: bool) -> None:
+    """Prepares stdout and stderr of a process that has no other task.
+
+    Closed streams are opened on nothing, since whatever is opened next would get their numbers, and what is printed. With
+    `is_json`, only `sys.stdout` still leads to the real stdout: what is printed in C or in other processes, and what was
+    printed before, goes to stderr.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(_STDOUT, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(_STDERR, "w", closefd=False)  # noqa: SIM115
+    if is_json:
+        earlier, kept = sys.stdout, os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)
+        earlier.flush()
+        sys.stdout = open(kept, "w", encoding="ascii")  # noqa: PTH123, SIM115
+
+
+@contextlib.contextmanager
+def only_json(is_json: bool) -> Iterator[None]:
+    """Keeps stdout aside for the JSON object, if there will be one; everything else that is printed goes to stderr."""
+    global _stdout
+    if not is_json:
+        yield
+        return
+    _stdout = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _stdout.flush()
+        _stdout = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +78,7 @@ class Printing:
         if self.json:
             from farflung.runs.files import to_json
 
-            print(to_json(summary))
+            print(to_json(summary), file=_stdout)
 
 
 @dataclass(frozen=True)
@@ -76,6 +118,7 @@ def use_all_cores() -> None:
 
 def import_world(name: str | None) -> None:
     """Imports the module of a user's own world, since a run by itself never imports a module from the current folder."""
+    find_here(name)
     if name is not None:
         check_world(name)
 

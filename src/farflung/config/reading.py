@@ -89,7 +89,7 @@ def size_on_disk(paths: Sequence[Path]) -> int:
     """The bytes that files, or all files of folders, occupy: a file with holes is longer than that."""
     stats = [each.lstat() for path in paths if path.is_dir() for each in path.rglob("*")]
     stats += [path.stat() for path in paths if path.is_file()]
-    return sum(min(about.st_size, getattr(about, "st_blocks", math.inf) * _BYTES_PER_BLOCK) for about in stats)
+    return sum(min(about.st_size, getattr(about, "st_blocks", about.st_size) * _BYTES_PER_BLOCK) for about in stats)
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def one_line_errors(what: str) -> Iterator[None]:
         raise ValueError(f"{what}: {reason(error)}") from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The message of an error in one line."""
     if isinstance(error, KeyError):
         return f"it has no {error}"

@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a world that is stepped on the host."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -12,13 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import unknown_name, whole_number
-from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
+from farflung.config.checks import whole_number
+from farflung.config.reading import one_line_errors, parse_object, reason
+from farflung.worlds.hosted.copies import FAILURES, FromId, Make, Observe, ObserveWrapper
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, made, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -166,10 +167,7 @@ def hosted(
     given = environment if isinstance(environment, str) else ""
     if options and not given:
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
-    try:
-        first = make()
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(_cannot_make(given or getattr(environment, "__name__", repr(environment)), error)) from None
+    first = made(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
@@ -190,8 +188,11 @@ def hosted(
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    except FAILURES as error:  # an environment may raise anything
+        raise ValueError(f"{name} fails: {type(error).__name__}: {reason(error)}") from error
     finally:
-        first.close()
+        with contextlib.suppress(*FAILURES):
+            first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
 
 
@@ -199,13 +200,6 @@ def _batch_of_one(observation: Any) -> Any:
     if isinstance(observation, dict):
         return {key: _batch_of_one(part) for key, part in observation.items()}
     return tuple(map(_batch_of_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
-
-
-def _cannot_make(name: str, error: Exception) -> str:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound):
-        return unknown_name("environment", name, gymnasium.registry, ["a Gymnasium id, or module:id to import it first"])
-    return f"Gymnasium cannot make {name!r}: {message}"
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:

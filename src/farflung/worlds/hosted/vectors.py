@@ -14,9 +14,9 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.worlds.hosted.copies import FromId, ObserveWrapper
+from farflung.worlds.hosted.copies import FAILURES, FromId, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import HostedWorld, View, made, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
@@ -59,14 +59,10 @@ class HostedVectors(HostedWorld):
     def remade(self, **stepping: Any) -> "HostedVectors":
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
-        try:
-            first = make()
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
-        with contextlib.closing(first):
+        with contextlib.closing(made(make, self.name)) as first:
             env = first if observe is None else ObserveWrapper(first, observe)
-            made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
-        return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
+            spaces_of: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        return dataclasses.replace(self, make=make, observe=observe, **spaces_of, **stepping)
 
     def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
         if self.observation_space is None or self.observe is not None:
@@ -180,7 +176,7 @@ def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndar
                 observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
                 steps_left = 0 if terminated or truncated else steps_left - 1
             seen.append(_numbers(space, observation).astype(float))
-    except Exception as error:  # an environment may raise anything
+    except FAILURES as error:
         raise ValueError(
             f"the environment failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})"
         ) from error

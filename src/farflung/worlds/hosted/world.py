@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
+import gymnasium
 
-from farflung.config.checks import check_positive, check_text, num_cores, whole_number
+from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
-from farflung.config.reading import spend_on_options
+from farflung.config.reading import reason, spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
-from farflung.worlds.hosted.copies import Make, Observe
+from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.world import World
@@ -122,6 +123,21 @@ class HostedWorld(World):
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
         return min(self.most_workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def made(make: Make, name: str) -> gymnasium.Env[Any, Any]:
+    """The environment that a function makes; whatever goes wrong becomes a ValueError of one line."""
+    try:
+        environment = make()
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
+        where = ["a Gymnasium id, or module:id to import it first"]
+        raise ValueError(unknown_name("environment", name, gymnasium.registry, where)) from None
+    except FAILURES as error:
+        kind = "" if isinstance(error, gymnasium.error.Error | ImportError | TypeError) else f"{type(error).__name__}: "
+        raise ValueError(f"Gymnasium cannot make {name!r}: {kind}{reason(error)}") from error
+    if not isinstance(environment, gymnasium.Env):
+        raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
+    return environment
 
 
 def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
