@@ -4,16 +4,24 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import gymnasium
 import pytest
 from tests.fuzzing.broken import FIXTURES, VERSIONS
+
+from farflung import explore, hosted
+from farflung.cli import main
+from farflung.config.reading import member
+from farflung.worlds.hosted.modules import find_here
+from farflung.worlds.hosted.pool import SimulatorWarning
 
 COMMAND = Path(sys.executable).with_name("farflung")
 RUN = FIXTURES / VERSIONS[-1] / "runs" / "table"
 QUICK = ("--agents", "2", "--batch-size", "2", "--updates", "1", "--seeds", "0")
 OWN = """
-import gymnasium, os, sys
+import gymnasium, os
 import own_parts
 print("imported")
 class Env(gymnasium.Env):
@@ -24,8 +32,6 @@ class Env(gymnasium.Env):
         os.write(1, b"raw")
         return own_parts.START, {}
     def step(self, action):
-        if own_parts.EXITS:
-            sys.exit(0)
         return int(action), 0.0, False, False, {}
 gymnasium.register("Own-v0", entry_point=Env, max_episode_steps=2)
 """
@@ -53,7 +59,7 @@ def traps(tmp_path):
         (tmp_path / f"{name}.py").write_text(f"import os; os.mkdir({str(tmp_path / 'trapped')!r})")
     (tmp_path / "matplotlibrc").write_text("animation.ffmpeg_path: ./any_program\nfont.size: 70\n")
     (tmp_path / "own_world.py").write_text(OWN)
-    (tmp_path / "own_parts.py").write_text("START, EXITS = 0, False")
+    (tmp_path / "own_parts.py").write_text("START = 0")
     yield tmp_path
     assert not (tmp_path / "trapped").exists()
 
@@ -75,23 +81,85 @@ def test_a_module_that_the_user_names_is_imported_with_its_own_imports_and_json_
     assert "own_world, which is not installed" in errors
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_environment_that_exits_has_failed(traps, workers):
-    (traps / "own_parts.py").write_text("START, EXITS = 0, True")
-    arguments = ("explore", "own_world:Own-v0", *QUICK, "--hosted", "--workers", workers, "--out", "run", "--quiet")
-    code, _, errors = farflung(traps, *arguments)
-    assert code == 2
-    assert errors.splitlines()[-1].startswith("farflung: own_world:Own-v0 failed (SystemExit: 0) in an episode with seed")
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-"])
+def test_nothing_goes_to_another_stream_if_one_is_closed(tmp_path, streams):
+    version, error = (farflung(tmp_path, *arguments, streams=streams) for arguments in (["--version"], ["explore", "nowhere"]))
+    assert (version[0], version[2], error[0], error[1]) == (0, "", 2, "")
+    assert version[1].startswith("farflung") == (streams == "2>&-")
+    assert error[2].startswith("farflung: unknown world") == (streams == ">&-")
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_trouble(traps, streams):
+def test_an_environment_may_print_into_closed_streams(traps):
     arguments = ("explore", "own_world:Own-v0", *QUICK, "--hosted", "--out", "run", "--json", "--quiet")
-    code, output, errors = farflung(traps, *arguments, streams=streams)
-    assert code == 0
-    assert "Traceback" not in errors
-    assert output == "" if ">&-" in streams.replace("2>&-", "") else json.loads(output)["world"] == "own_world:Own-v0"
+    assert farflung(traps, *arguments, streams=">&- 2>&-") == (0, "", "")
+    assert (traps / "run" / "summary.json").exists()
 
 
-def test_an_error_never_goes_to_stdout(tmp_path):
-    assert farflung(tmp_path, "explore", "nowhere", streams="2>&-") == (2, "", "")
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
+    yield tmp_path
+    find_here()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("./bad", "", "must be a name such as my_module, not './bad'"),
+        (".", "", "must be a name such as my_module, not '.'"),
+        ("bad1", "def (", "the module of 'bad1:X' fails: SyntaxError: invalid syntax"),
+        ("bad2", "raise SystemExit(0)", "the module of 'bad2:X' fails: SystemExit: 0"),
+        ("bad3", "1 / 0", "the module of 'bad3:X' fails: ZeroDivisionError: division by zero"),
+        ("bad4", "", "the module bad4 has no world 'X'"),
+        ("bad5", "import own_typo", "the module of 'bad5:X' cannot be imported: No module named 'own_typo'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_one_line(here, capsys, name, content, message):
+    if name.isidentifier():
+        (here / f"{name}.py").write_text(content)
+    assert main(["explore", f"{name}:X"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+class Failing(gymnasium.Env):
+    """An environment that fails, or exits, when it is made, stepped or closed."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, when="step", error=SystemExit):
+        self.when, self.error = when, error
+        self._fail("init")
+
+    def _fail(self, now):
+        if now == self.when:
+            raise self.error(0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        self._fail("step")
+        return int(action), 0.0, False, False, {}
+
+
+gymnasium.register("Failing-v0", entry_point=Failing, max_episode_steps=2)
+
+
+@pytest.mark.parametrize("error", [SystemExit, ZeroDivisionError])
+@pytest.mark.parametrize(
+    ("when", "message"), [("init", r"Gymnasium cannot make 'Failing-v0': \w+: 0"), ("step", r"Failing-v0 failed \(\w+: 0\)")]
+)
+def test_an_environment_that_exits_or_raises_has_failed(when, message, error):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SimulatorWarning)  # it is tried again
+        with pytest.raises(ValueError, match=message):
+            explore(hosted("Failing-v0", when=when, error=error), agents=2, batch_size=2, updates=1, seeds=(0,))
+
+
+def test_a_link_to_itself_is_told_in_one_line(tmp_path):
+    (tmp_path / "runs").symlink_to("runs")
+    with pytest.raises(ValueError, match="runs leads out of its directory"):
+        member(tmp_path, "runs")

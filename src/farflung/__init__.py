@@ -1,6 +1,7 @@
 """Maximum state entropy exploration with parallel agents."""
 
 import importlib
+import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("farflung.loggers")
     if name not in _HOME:
         raise AttributeError(f"module 'farflung' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"farflung.{_HOME[name]}"), name)
+    found = getattr(importlib.import_module(f"farflung.{_HOME[name]}"), name)
+    if callable(found) and not inspect.isclass(found):
+        found = importlib.import_module("farflung.config.signatures").checked(found)
+        found.__module__ = __name__  # pickle finds it here
+    return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

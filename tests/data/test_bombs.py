@@ -49,9 +49,9 @@ def test_arrow_buffers_that_say_they_are_huge_are_not_unpacked(minari, codec):
     table = pyarrow.ipc.open_file(path).read_all()
     zeros = np.zeros(4096)
     forged = table.slice(0, 1).take([0] * 4096).set_column(table.column_names.index("rewards"), "rewards", [zeros])
-    with pyarrow.OSFile(str(path), "wb") as file:
-        with pyarrow.ipc.new_file(file, forged.schema, options=pyarrow.ipc.IpcWriteOptions(compression=codec)) as writer:
-            writer.write_table(forged)
+    options = pyarrow.ipc.IpcWriteOptions(compression=codec)
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_file(file, forged.schema, options=options) as writer:
+        writer.write_table(forged)
     columns, _ = read_columns(path, ["rewards"], "arrow")
     assert columns["rewards"].shape == (4096,)
     content, size = path.read_bytes(), struct.pack("<q", zeros.nbytes)

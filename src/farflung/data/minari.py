@@ -182,6 +182,8 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
 def from_minari(dataset: Any) -> Dataset:
     """Reads a Minari dataset by any author, given the dataset or its id; its spaces must be discrete or vectors."""
     minari = optional_package("minari", EXTRA)
+    if not isinstance(dataset, str | minari.MinariDataset):
+        raise ValueError(f"a dataset is a Minari dataset or its id, not {type(dataset).__name__}")
     name = dataset if isinstance(dataset, str) else dataset.id
     if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
         raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -305,13 +306,25 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
     for name in summary.keys() & _TYPES.keys():
         if not isinstance(summary[name], _TYPES[name]) or (_TYPES[name] is int and isinstance(summary[name], bool)):
             raise ValueError(f"{name} in {SUMMARY} has the wrong type {type(summary[name]).__name__}")
-    numbers = [*summary.get("random", {}).values(), *summary.get("percent_of_ceiling", ())]
-    for values in summary.get("final", {}).values():
-        numbers += values if isinstance(values, list) else [values]
-    numbers += [value for name, value in summary.get("ceiling", {}).items() if name in ("bound", "normalized_bound")]
-    if not all(number is None or isinstance(number, int | float) for number in numbers):
-        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    for name in summary.keys() & {"final", "random", "percent_of_ceiling"}:
+        summary[name] = _numbers(summary[name])
+    if "ceiling" in summary:
+        of_ceiling = {
+            name: _numbers(value) for name, value in summary["ceiling"].items() if name in ("bound", "normalized_bound")
+        }
+        summary["ceiling"] = {**summary["ceiling"], **of_ceiling}
     return summary
+
+
+def _numbers(values: Any) -> Any:
+    """Numbers from `summary.json`, or lists or dictionaries of them."""
+    if isinstance(values, dict):
+        return {name: _numbers(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    if values is not None and not isinstance(values, int | float):
+        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    return math.nan if values is None else values
 
 
 def versioned_archive(arrays: Mapping[str, Any]) -> bytes:

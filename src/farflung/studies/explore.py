@@ -22,7 +22,7 @@ from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.bounds.programs import free_memory
 from farflung.config import Explore
-from farflung.config.checks import MOST, check_checkpoints
+from farflung.config.checks import MOST, check_checkpoints, check_name
 from farflung.config.imports import check_installed, import_object, name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.counts import Entropy
@@ -108,6 +108,8 @@ def explore(
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    for name in settings:
+        check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
     settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
