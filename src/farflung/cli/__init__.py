@@ -68,6 +68,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     try:
         command = _parse(arguments)
+        terminal.check_address_space()
         with contextlib.chdir(Path(__file__).parent):  # a file of settings in the current folder could name any program
             import matplotlib  # noqa: F401
         try:

@@ -17,6 +17,7 @@ from farflung.config.options import LOGGERS, one_of
 from farflung.worlds.hosted.modules import find_here
 
 _STDOUT, _STDERR = 1, 2
+_LEAST_ADDRESS_SPACE = 5 * 2**29
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,6 +106,18 @@ def out_option(contents: str, default: str, metavar: str = "DIR") -> object:
 def switch(meaning: str) -> object:
     """How an option without a value is shown."""
     return tyro.conf.arg(help=meaning)
+
+
+def check_address_space() -> None:
+    """Raises ValueError if JAX, which aborts in that case, could not even start: `ulimit -v` limits the address space."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY and most < _LEAST_ADDRESS_SPACE:
+        needed = f"at least {_LEAST_ADDRESS_SPACE // 2**10:,} are needed"
+        raise ValueError(f"there is not enough memory for JAX: ulimit -v is {most // 2**10:,}, and {needed}")
 
 
 def use_all_cores() -> None:

@@ -31,7 +31,7 @@ from farflung.config.reading import (
 )
 from farflung.data.archives import KEY
 from farflung.data.columns import EXTRA, read_columns
-from farflung.data.episodes import Contents, Dataset, Source, checked, joined
+from farflung.data.episodes import COLUMNS, Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.runs import interrupts
 from farflung.runs.files import sync, write_errors
@@ -43,6 +43,8 @@ _METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 _COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+_BYTES_PER_EPISODE = 2**14
+"""What HDF5 needs for an episode beside its numbers."""
 _WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 
 _Episode = tuple[dict[str, np.ndarray], int]
@@ -88,6 +90,7 @@ def to_minari(
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             storage = storage or _new(dataset_id, part, data_format)
+            _check_room(Path(storage.data_path), part)
             storage.update_episodes(_buffers(part))
             team = part.source.metadata.get("team")
             about = (
@@ -121,6 +124,15 @@ def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Ite
             if path.exists():
                 path.rename(Path(folder, "old"))
             new.rename(path)
+
+
+def _check_room(folder: Path, part: Dataset) -> None:
+    """Raises OSError if the disk has no room for a part: HDF5 would find out too late, and crash."""
+    size = sum(file.stat().st_size for file in folder.glob(_HDF5))
+    needed = sum(getattr(part, name).nbytes for name in COLUMNS) + _BYTES_PER_EPISODE * len(part)
+    if hasattr(os, "posix_fallocate"):
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            os.posix_fallocate(trial.fileno(), size, needed)
 
 
 @contextlib.contextmanager
