@@ -1,5 +1,6 @@
 """Nothing in the current folder runs unless the user names it; and stdout is for the JSON alone."""
 
+import importlib
 import json
 import os
 import resource
@@ -70,6 +71,12 @@ def test_what_libraries_look_for_is_not_imported_from_the_current_folder(traps):
     assert (code, errors) == (0, "")
 
 
+def test_settings_of_matplotlib_are_not_read_from_the_current_folder(traps):
+    code = "from farflung.cli import main; main(['explore', 'x']); import matplotlib; print(matplotlib.rcParams['font.size'])"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], cwd=traps, capture_output=True, text=True, check=False)
+    assert ended.stdout == "10.0\n"
+
+
 def test_a_module_that_the_user_names_is_imported_with_its_own_imports_and_json_stays_pure(traps):
     arguments = ("explore", "own_world:Own-v0", *QUICK, "--hosted", "--workers", 2, "--out", "run", "--json", "--quiet")
     code, output, errors = farflung(traps, *arguments)
@@ -102,6 +109,16 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
     yield tmp_path
     find_here()
+
+
+def test_an_environment_may_lie_beside_the_module_that_registers_it(here):
+    (here / "own_registry.py").write_text("import gymnasium; gymnasium.register('Beside-v0', entry_point='own_beside:Env')")
+    (here / "own_beside.py").write_text(OWN.replace("own_parts.START", "0").replace("import own_parts", ""))
+    find_here("own_registry:Beside-v0")
+    assert hosted("own_registry:Beside-v0", horizon=2).num_states == 3
+    find_here()
+    with pytest.raises(ImportError):
+        importlib.import_module("own_parts")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,16 @@ def test_a_file_with_a_hole_is_not_read_as_a_checkpoint(run):
         farflung.resume(run)
 
 
+def test_no_checksum_of_a_hole_is_computed(run):
+    world = run / "unfinished" / "world.npz"
+    path = run / "unfinished" / "config.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps(header | {"sha256": {"world.npz": "0" * 64}}))
+    os.truncate(world, 2**42)
+    with pytest.raises(ValueError, match="bytes of memory"):
+        farflung.resume(run)
+
+
 def change_config(run, **changes):
     path = run / "unfinished" / "config.json"
     header = json.loads(path.read_text())

@@ -168,7 +168,7 @@ def test_a_full_disk_is_told_before_hdf5_can_crash():
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))  # in place of a full disk: no file may be larger
     try:
-        with pytest.raises(ValueError, match="cannot write to .*: File too large"):
+        with pytest.raises(ValueError, match="File too large"):
             to_minari(unnamed(20), "farflung/full-v0")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -32,8 +32,6 @@ def read_columns(path: Path, names: Sequence[str], data_format: str) -> tuple[Co
         spend(size)
         read = _read_parquet if data_format == "parquet" else _read_arrow
         table, metadata = read(path, names)
-        row_size = sum(_item_size(table.schema.field(name).type) for name in names)
-        spend(table.num_rows * row_size)  # as arrays
         table.validate()
         return {name: _as_array(table[name]) for name in names}, metadata
 
@@ -43,8 +41,7 @@ def _read_parquet(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes,
     with parquet.ParquetFile(path, thrift_container_size_limit=_MOST_ENTRIES) as file, _content(path) as content:
         footer = file.metadata
         widths = {f"{name}.list.element": getattr(file.schema_arrow.field(name).type, "list_size", 1) for name in names}
-        sizes = [_item_size(file.schema_arrow.field(name).type) for name in names]
-        spend(footer.num_rows * sum(sizes))
+        _spend_on_rows(footer.num_rows, file.schema_arrow, names)
         for group in map(footer.row_group, range(footer.num_row_groups)):
             for chunk in map(group.column, range(footer.num_columns)):
                 name = chunk.path_in_schema
@@ -139,7 +136,9 @@ def _read_arrow(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes, b
         if -1 in fields:
             raise KeyError(names[fields.index(-1)])
         with ipc.open_stream(stream, options=ipc.IpcReadOptions(included_fields=fields)) as reader:
-            return reader.read_all(), reader.schema.metadata or {}
+            table = reader.read_all()
+            _spend_on_rows(table.num_rows, table.schema, names)
+            return table, reader.schema.metadata or {}
 
 
 def _check_message(message: Any) -> None:
@@ -172,6 +171,10 @@ def _check_message(message: Any) -> None:
 def _content(path: Path) -> Iterator[Any]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content
+
+
+def _spend_on_rows(num_rows: int, schema: Any, names: Sequence[str]) -> None:
+    spend(num_rows * sum(_item_size(schema.field(name).type) for name in names))
 
 
 def _item_size(kind: Any) -> int:

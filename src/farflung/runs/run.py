@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading
+from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading, spend
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
 from farflung.runs.files import FORMAT_VERSION, archive, save_figure, sync, to_json, umask, write_errors
@@ -283,7 +283,7 @@ def _checksum(header: Mapping[str, Any]) -> str:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    file_size(path)  # raises ValueError unless it is a regular file
+    spend(file_size(path))  # not of its memory, but a file with holes has no end
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -11,25 +11,32 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+import gymnasium
+
 _SAFE_PATH, _BY_US = "PYTHONSAFEPATH", "farflung"
 
 
 class OwnModules:
-    """Finds modules in a folder: those that the user has named, and what these import. Libraries find nothing there.
+    """Finds modules in a folder: those that the user has named, and what these import or register. Libraries find nothing.
 
     If the folder were on `sys.path`, it would be searched for all that libraries try to import, which could be any program.
     """
 
     def __init__(self, folder: str, names: set[str]) -> None:
-        self._folder, self._names = folder, names
+        self._folder, self._names, self._registered_before = folder, names, set(gymnasium.registry)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds a module for Python's import system; parts of a package lie in the package, whose `path` is given."""
-        if path is not None or self._names.isdisjoint({name, _importer()}):
+        if path is not None or not (name in self._names or _importer() in self._names or name in self._registered()):
             return None
         if (found := PathFinder.find_spec(name, [self._folder])) is not None:
             self._names.add(name)
         return found
+
+    def _registered(self) -> set[str]:
+        """The modules of environments that the user's modules have registered."""
+        new = [spec for name, spec in gymnasium.registry.items() if name not in self._registered_before]
+        return {str(spec.entry_point).partition(":")[0].partition(".")[0] for spec in new}
 
 
 def _importer() -> str:
