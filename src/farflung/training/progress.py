@@ -17,7 +17,6 @@ from farflung.algorithms import Algorithm
 from farflung.policies.rollout import Trajectories
 from farflung.training.metrics import Metrics
 
-NOT_FINITE = "the team is not finite before its first update: lower init_scale"
 ELEMENTS_SHOWN = 8
 """Batch elements of which the episodes are saved, to be looked at."""
 RECORDS_PER_CHUNK = 64
@@ -223,6 +222,16 @@ def are_finite(state: Any) -> Bool[Array, " seed"]:
     leaves = jax.tree.leaves(state)
     numbers = [leaf.reshape(len(leaf), -1) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return reduce(jnp.logical_and, [jnp.all(jnp.isfinite(each), axis=1) for each in numbers], jnp.ones(len(leaves[0]), bool))
+
+
+def check_first(state: Any) -> None:
+    """Raises ValueError if the state before the first update is not finite."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
+            raise ValueError(
+                f"the algorithm's state{jax.tree_util.keystr(path)} is not finite before the first update: "
+                "for pgpse, lower init_scale; in an algorithm of your own, let init return finite numbers only"
+            )
 
 
 def divergence_of(update: int, team: Any, is_finite: Bool[np.ndarray, " seed"]) -> Divergence:
