@@ -1,8 +1,10 @@
 """Maximum state entropy exploration with parallel agents."""
 
+import contextlib
 import importlib
 import sys
 import types
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -148,12 +150,24 @@ def _alias(old: str, new: str) -> None:
     sys.modules.setdefault(old, module)
 
 
+def _show_richly() -> None:
+    """Registers the HTML of worlds, teams and runs with IPython, if this runs in IPython; JAX is imported when one is shown."""
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    if (shell := find_shell()) is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("farflung.worlds.world", "World", partial(_html, "world_html"))
+        formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", partial(_html, "team_html"))
+        formatter.for_type_by_name("farflung.runs.run", "Run", partial(_html, "run_html"))
+
+
+def _html(function: str, thing: Any) -> str | None:
+    with contextlib.suppress(Exception):  # such as for a pytree of shapes: IPython then shows plain text
+        return getattr(importlib.import_module("farflung.figures.notebook"), function)(thing)
+    return None
+
+
 _register_worlds()
 _alias("farflung.environments.playable", f"{_AS_GYMNASIUM}.grid")
 _alias("farflung.environments.playable_vector", f"{_AS_GYMNASIUM}.grid_vector")
 _alias("farflung.environments.playable_point", f"{_AS_GYMNASIUM}.point")
-
-if "IPython" in sys.modules:
-    from farflung.figures.notebook import show_richly
-
-    show_richly()
+_show_richly()
