@@ -15,7 +15,7 @@ from jaxtyping import Int
 from farflung.config.checks import check_positive, unknown_name, whole_number
 from farflung.config.reading import one_line_errors, parse_object
 from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
-from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
+from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
 from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
@@ -51,7 +51,7 @@ class HostedTable(HostedWorld):
         return Discrete(len(self.env_actions))
 
     def seen(self, observation: Any) -> int:
-        return int(self.index(_batch_of_one(observation))[0])
+        return int(self.index(observation)[0])
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.env_actions[int(action)]
@@ -183,7 +183,8 @@ def hosted(
         seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
-        if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
+        has_reals = any(part.is_real for part in parts_of(seen.observation_space))
+        if has_reals and (bins is None or is_projected or not has_choices):
             return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
         if is_projected:
             raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
@@ -195,12 +196,6 @@ def hosted(
     finally:
         first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
-
-
-def _batch_of_one(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {key: _batch_of_one(part) for key, part in observation.items()}
-    return tuple(map(_batch_of_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
 
 
 def _cannot_make(name: str, error: Exception) -> str:
