@@ -12,13 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import check_positive, unknown_name, whole_number
+from farflung.config.checks import check_positive, whole_number
 from farflung.config.reading import one_line_errors, parse_object
 from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, first_copy, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -167,10 +167,7 @@ def hosted(
     given = environment if isinstance(environment, str) else ""
     if options and not given:
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
-    try:
-        first = make()
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(_cannot_make(given or getattr(environment, "__name__", repr(environment)), error)) from None
+    first = first_copy(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
@@ -196,13 +193,6 @@ def hosted(
     finally:
         first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
-
-
-def _cannot_make(name: str, error: Exception) -> str:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound):
-        return unknown_name("environment", name, gymnasium.registry, ["a Gymnasium id, or module:id to import it first"])
-    return f"Gymnasium cannot make {name!r}: {message}"
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:

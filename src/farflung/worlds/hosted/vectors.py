@@ -16,7 +16,7 @@ from jaxtyping import Float
 from farflung.config.reading import parse_object
 from farflung.worlds.hosted.copies import FromId, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import HostedWorld, View, first_copy, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
@@ -59,11 +59,7 @@ class HostedVectors(HostedWorld):
     def remade(self, **stepping: Any) -> "HostedVectors":
         make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
-        try:
-            first = make()
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
-        with contextlib.closing(first):
+        with contextlib.closing(first_copy(make, self.name)) as first:
             env = first if observe is None else ObserveWrapper(first, observe)
             made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
         return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
