@@ -155,6 +155,8 @@ class TabularMDP(CompiledWorld):
 
     def widened(self, num_successors: int) -> "TabularMDP":
         """The same world with longer lists of successors, so that several worlds can share one compiled program."""
+        if num_successors == self.num_successors:
+            return self  # without a copy of large tables
         missing = ((0, 0), (0, 0), (0, num_successors - self.num_successors))
         widened = ("successors", "cumulative_probability", "rewards")  # repeats of the last successor have probability 0
         tables: dict[str, Any] = {name: jnp.pad(getattr(self, name), missing, mode="edge") for name in widened}
