@@ -14,11 +14,11 @@ from jaxtyping import Int
 
 from farflung.config.checks import check_positive, whole_number
 from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
+from farflung.worlds.hosted.copies import Make, Observe, ObserveWrapper
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, first_copy, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -163,7 +163,7 @@ def hosted(
     copies = whole_number("copies", copies)
     workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
-    make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
+    make: Make = from_id(environment, options, horizon) if isinstance(environment, str) else environment
     given = environment if isinstance(environment, str) else ""
     if options and not given:
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.worlds.hosted.copies import FromId, ObserveWrapper
+from farflung.worlds.hosted.copies import ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, View, first_copy, read_hosted
+from farflung.worlds.hosted.world import HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
@@ -57,7 +57,7 @@ class HostedVectors(HostedWorld):
         return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
     def remade(self, **stepping: Any) -> "HostedVectors":
-        make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
+        make = from_id(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
         with contextlib.closing(first_copy(make, self.name)) as first:
             env = first if observe is None else ObserveWrapper(first, observe)

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -116,6 +117,11 @@ class HostedWorld(World):
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
         return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> Make:
+    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
+    return partial(gymnasium.make, environment, **({"max_episode_steps": horizon} | options))
 
 
 def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
