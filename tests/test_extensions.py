@@ -1,6 +1,7 @@
 """A user's own world, algorithm, credit and entropy: each gives a run like any other."""
 
 import ast
+import dataclasses
 import importlib
 import json
 import shutil
@@ -17,6 +18,7 @@ import farflung
 from farflung.cli import main
 from farflung.config.imports import import_object, name_of
 from farflung.entropy.credit import causal
+from farflung.worlds.kinds import read_world
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = {"agents": 2, "updates": 6, "batch_size": 4, "seeds": (0, 1)}
@@ -71,6 +73,11 @@ class NeverOver(Falling):
 def test_whether_episodes_end_early_is_derived(example):
     assert farflung.from_jax(Falling(jnp.float32(1))).may_end_early
     assert not farflung.from_jax(example("own_jax_world").Boat()).may_end_early
+
+
+def test_actions_without_bounds_are_read_back_from_a_file():
+    world = dataclasses.replace(farflung.from_jax(Falling(jnp.float32(1))), actions=farflung.Box((-np.inf, 0.0), (np.inf, 1.0)))
+    assert read_world(world.to_arrays()).actions == world.actions
 
 
 def test_an_episode_of_ones_own_world_ends_where_is_over_says_so():

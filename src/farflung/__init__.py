@@ -1,8 +1,12 @@
 """Maximum state entropy exploration with parallel agents."""
 
+import ast
+import contextlib
 import importlib
+import inspect
 import sys
 import types
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -75,39 +79,14 @@ if TYPE_CHECKING:
     from farflung.worlds.vectors import VectorWorld as VectorWorld
     from farflung.worlds.world import World as World
 
-_MODULES = {
-    "algorithms": ("Algorithm",),
-    "algorithms.frank_wolfe": ("FrankWolfe",),
-    "algorithms.pgpse": ("PGPSE",),
-    "bounds.ceilings": ("Ceiling", "ceiling", "infinite_trials_optimum"),
-    "config": ("Ablate", "Collect", "Explore", "OfflineLearning", "Reproduce"),
-    "data": ("Dataset", "collect", "from_minari", "load_dataset", "relabel", "save_dataset", "to_d3rlpy", "to_minari"),
-    "data.offline": ("learn_offline",),
-    "entropy.counts": ("Entropy", "decompose", "plug_in", "shannon"),
-    "figures.film": ("film",),
-    "policies": ("NeuralPolicy", "TabularSoftmax", "neural_team", "softmax_team", "uniform_team"),
-    "policies.rollout": ("Trajectories", "play"),
-    "runs.run": ("Run", "load_run", "save_run"),
-    "studies.ablate.experiment": ("ablate",),
-    "studies.compare.comparison": ("Comparison", "compare"),
-    "studies.explore": ("explore", "resume"),
-    "studies.reproduce.experiment": ("reproduce",),
-    "training.loop": ("train",),
-    "training.metrics": ("Metrics", "measure", "occupancy"),
-    "worlds.gridworld": ("MAZE", "ROOM", "gridworld"),
-    "worlds.gymnasium_table": ("from_gymnasium",),
-    "worlds.hosted.tables": ("HostedTable", "hosted"),
-    "worlds.hosted.vectors": ("HostedVectors",),
-    "worlds.jax_world": ("from_jax",),
-    "worlds.named": ("make_tabular_world", "make_world"),
-    "worlds.named_vectors": ("make_vector_world",),
-    "worlds.point_maze": ("point_map", "point_maze"),
-    "worlds.projection": ("Box", "Discrete"),
-    "worlds.tabular": ("TabularMDP", "from_kernel", "tabular_mdp"),
-    "worlds.vectors": ("VectorWorld",),
-    "worlds.world": ("World",),
+# The imports above are for type checkers. At run time a name is imported when it is first used, so that `farflung --help` need
+# not wait for JAX; the list of public names is read from these imports, so that it exists once.
+_HOME = {
+    alias.name: node.module
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("farflung.")
+    for alias in node.names
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_HOME)
 
 _AS_GYMNASIUM = "farflung.worlds.as_gymnasium"
@@ -115,12 +94,11 @@ _EPISODE_STEPS = {"Room": 8, "Maze": 10, "Grid": None}
 
 
 def __getattr__(name: str) -> Any:
-    # Names are imported when they are first used, so that `farflung --help` need not wait for JAX.
     if name == "loggers":
         return importlib.import_module("farflung.loggers")
     if name not in _HOME:
         raise AttributeError(f"module 'farflung' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"farflung.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
@@ -148,12 +126,24 @@ def _alias(old: str, new: str) -> None:
     sys.modules.setdefault(old, module)
 
 
+def _show_richly() -> None:
+    """Registers the HTML of worlds, teams and runs with IPython, if this runs in IPython; JAX is imported when one is shown."""
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    if (shell := find_shell()) is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("farflung.worlds.world", "World", partial(_html, "world_html"))
+        formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", partial(_html, "team_html"))
+        formatter.for_type_by_name("farflung.runs.run", "Run", partial(_html, "run_html"))
+
+
+def _html(function: str, thing: Any) -> str | None:
+    with contextlib.suppress(Exception):  # such as for a pytree of shapes: IPython then shows plain text
+        return getattr(importlib.import_module("farflung.figures.notebook"), function)(thing)
+    return None
+
+
 _register_worlds()
 _alias("farflung.environments.playable", f"{_AS_GYMNASIUM}.grid")
 _alias("farflung.environments.playable_vector", f"{_AS_GYMNASIUM}.grid_vector")
 _alias("farflung.environments.playable_point", f"{_AS_GYMNASIUM}.point")
-
-if "IPython" in sys.modules:
-    from farflung.figures.notebook import show_richly
-
-    show_richly()
+_show_richly()

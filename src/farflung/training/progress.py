@@ -184,12 +184,10 @@ class PerSeed(eqx.Module):
 
 def for_each_seed(algorithm: Algorithm | Sequence[Algorithm], num_seeds: int) -> PerSeed:
     """The algorithms of all seeds, which share a program."""
-    if not isinstance(algorithm, Sequence):
-        arrays, rest = eqx.partition(algorithm, _is_traced)
-        return PerSeed(jax.tree.map(lambda leaf: np.broadcast_to(_single(leaf), (num_seeds, *np.shape(leaf))), arrays), rest)
-    if len(algorithm) != num_seeds:
-        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithm)}")
-    parts = [eqx.partition(each, _is_traced) for each in algorithm]
+    algorithms = algorithm if isinstance(algorithm, Sequence) else [algorithm] * num_seeds
+    if len(algorithms) != num_seeds:
+        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithms)}")
+    parts = [eqx.partition(each, _is_traced) for each in algorithms]
     if any(not eqx.tree_equal(rest, parts[0][1]) for _, rest in parts):
         raise ValueError("algorithms that train side by side may differ in numbers and arrays only")
     return PerSeed(

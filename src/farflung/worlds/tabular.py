@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
+from scipy.sparse.csgraph import dijkstra
 
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES
@@ -155,6 +155,8 @@ class TabularMDP(CompiledWorld):
 
     def widened(self, num_successors: int) -> "TabularMDP":
         """The same world with longer lists of successors, so that several worlds can share one compiled program."""
+        if num_successors == self.num_successors:
+            return self  # without a copy of large tables
         missing = ((0, 0), (0, 0), (0, num_successors - self.num_successors))
         widened = ("successors", "cumulative_probability", "rewards")  # repeats of the last successor have probability 0
         tables: dict[str, Any] = {name: jnp.pad(getattr(self, name), missing, mode="edge") for name in widened}
@@ -307,17 +309,9 @@ def reachable_states(
     heads = np.concatenate([successors.reshape(-1), starts])
     possible = np.concatenate([probabilities.reshape(-1) > 0, np.ones(len(starts), bool)])
     graph = csr_array((possible[possible], (tails[possible], heads[possible])), shape=(num_states + 1, num_states + 1))
-    order, parents = breadth_first_order(graph, num_states)
-    # Pointer doubling: each round replaces every state's ancestor by the ancestor's ancestor, and adds their steps.
-    position = np.zeros(num_states + 1, np.int64)
-    position[order] = np.arange(len(order))
-    ancestor = np.concatenate([[0], position[parents[order[1:]]]])
-    depth = (np.arange(len(order)) > 0).astype(np.int64)
-    while ancestor.any():
-        depth += depth[ancestor]
-        ancestor = ancestor[ancestor]
-    by_state = np.argsort(order[1:])
-    return order[1:][by_state].astype(np.int32), depth[1:][by_state] - 1
+    distances = dijkstra(graph, unweighted=True, indices=num_states)[:-1] - 1  # the additional node leads to every start
+    states = np.flatnonzero(np.isfinite(distances))
+    return states.astype(np.int32), distances[states].astype(np.int64)
 
 
 def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:
