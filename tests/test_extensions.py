@@ -268,7 +268,8 @@ class Unbounded(Shifted):
         ({"algorithm": Shifted(jnp.zeros(4)), "agents": 5}, "agents is 5, but the algorithm has 2: drop agents"),
         ({"algorithm": Shifted(jnp.zeros(4)), "credit": causal}, "credit is a setting of pgpse"),
         ({"algorithm": Shifted(jnp.zeros(4)), "agents": 6}, "agents is 6, but the algorithm has 2: drop agents"),
-        ({"algorithm": Shifted, "learning_rate": 0.1}, "learning_rate is a setting of pgpse"),
+        ({"algorithm": Shifted}, "the class Shifted needs arguments: give an instance of it as the algorithm"),
+        ({"algorithm": Shifted(jnp.zeros(4)), "learning_rate": 0.1}, "learning_rate is a setting of pgpse"),
         ({"algorithm": Shifted(jnp.zeros(4)), "single": True}, "single is a setting of pgpse"),
         ({"agent": 3}, r"unknown setting 'agent' \(did you mean 'agents'\?\)"),
         (
@@ -372,6 +373,29 @@ def test_an_agent_of_a_world_with_bins_or_attributes_sees_what_the_run_saw():
     observed = farflung.explore(farflung.hosted(Planes, horizon=4, observe="cell"), **SMALL)
     state = observed.world.index.features[0]
     assert observed.team(0).agent(0).act(jax.random.key(0), state) is not None
+
+
+def test_an_agent_refuses_an_observation_that_its_world_cannot_have():
+    room = farflung.explore("room-det", **SMALL, policy="time-dependent").team(0).agent(0)
+    for observation in (43, -1, 3.5, np.zeros(2), "x"):
+        with pytest.raises(ValueError, match="is not one of the 43 states of this world"):
+            room.act(jax.random.key(0), observation)
+    with pytest.raises(ValueError, match="number of actions so far, from 0 to 7, not 8"):
+        room.act(jax.random.key(0), 0, time=8)
+    point = farflung.explore("point-gap", **SMALL).team(0).agent(0)
+    for observation in (0.0, np.zeros(3), [np.nan, 0.0]):
+        with pytest.raises(ValueError, match="an observation of point-gap has 2 finite numbers"):
+            point.act(jax.random.key(0), observation)
+    binned = farflung.explore(farflung.hosted("MountainCar-v0", horizon=6, bins=3), **SMALL).team(0).agent(0)
+    with pytest.raises(ValueError, match=r"an observation has the shape \(2,\), not \(\)"):
+        binned.act(jax.random.key(0), 3)
+
+
+def test_inside_jit_an_agent_acts_on_the_state_of_its_observation():
+    taxi = farflung.explore("Taxi-v4", horizon=5, **SMALL)
+    agent = taxi.team(0).agent(0)
+    label = int(np.asarray(taxi.world.labels)[3])
+    assert int(jax.jit(agent.act)(jax.random.key(1), taxi.world.state_of(label))) == agent.act(jax.random.key(1), label)
 
 
 def test_there_is_no_agent_beyond_the_team():

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.config.checks import check_checkpoints, check_name
-from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
@@ -235,7 +234,7 @@ def algorithm_for(
             entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
         fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
         return pgpse(config, world, credit=credit, entropy=fixed)
-    made = algorithm() if inspect.isclass(algorithm) else algorithm
+    made = instance_of(algorithm, "algorithm")
     if not isinstance(made, Algorithm) and callable(made):
         made = made(config, world)  # which may use every setting, but not a credit or entropy of the user's own
         ignored = {name for name, part in (("credit", credit), ("entropy", entropy)) if part is not None}

@@ -1,6 +1,7 @@
 """Worlds with finitely many states and actions, as lists of successors."""
 
 import dataclasses
+import operator
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -59,13 +60,16 @@ class TabularMDP(CompiledWorld):
     def actions(self) -> Discrete:  # type: ignore[override]
         return Discrete(self.num_actions)
 
-    def seen(self, observation: Any) -> Any:
-        if not self.shows_labels:
-            return observation
-        (states,) = np.nonzero(np.asarray(self.labels) == int(observation))
+    def state_of(self, observation: Any) -> int:
+        try:
+            label = operator.index(observation)
+        except TypeError:
+            label = -1
+        labels = np.asarray(self.labels) if self.shows_labels else np.arange(self.num_states)
+        states = np.flatnonzero(labels == label)
         if not len(states):
-            raise ValueError(f"the observation {observation} is not a state of this world")
-        return states[0]
+            raise ValueError(f"{observation!r:.80} is not one of the {self.num_states} states of this world")
+        return int(states[0])
 
     @property
     def table(self) -> "TabularMDP":

@@ -173,7 +173,10 @@ class Part(NamedTuple):
     def numbers(self, observations: Any) -> Shaped[np.ndarray, "*copy number"]:
         """The numbers of the part in one observation, or in those of all copies."""
         array = np.asarray(functools.reduce(operator.getitem, self.path, observations))
-        return array.reshape(*array.shape[: array.ndim - self.low.ndim], -1)
+        num_copy_axes = max(0, array.ndim - self.low.ndim)
+        if array.shape[num_copy_axes:] != self.low.shape:
+            raise ValueError(f"an observation has the shape {self.low.shape}, not {array.shape}")
+        return array.reshape(*array.shape[:num_copy_axes], -1)
 
 
 def parts_of(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> list[Part]:

@@ -50,7 +50,7 @@ class HostedTable(HostedWorld):
     def actions(self) -> Discrete:  # type: ignore[override]
         return Discrete(len(self.env_actions))
 
-    def seen(self, observation: Any) -> int:
+    def state_of(self, observation: Any) -> int:
         return int(self.index(observation)[0])
 
     def action_for_environment(self, action: np.ndarray) -> Any:

@@ -64,10 +64,10 @@ class HostedVectors(HostedWorld):
             made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
         return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
 
-    def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
-        if self.observation_space is None or self.observe is not None:
-            return np.asarray(observation, np.float32).reshape(-1)
-        return _numbers(self.observation_space, observation)
+    def state_of(self, observation: Any) -> Float[np.ndarray, " observation"]:
+        if self.observation_space is not None and self.observe is None:
+            observation = _numbers(self.observation_space, observation)
+        return super().state_of(observation)
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.for_simulator(action[None])[0]
