@@ -34,9 +34,11 @@ docs: .venv/installed
 	@echo "open site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv: this downloads about 700 MB of packages and takes one to three minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	$(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+	@echo "To use farflung in this shell: source .venv/bin/activate"
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site
