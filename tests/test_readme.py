@@ -38,7 +38,9 @@ def test_the_first_commands_work_one_after_the_other_in_a_fresh_clone(tmp_path):
     environment.mkdir()
     (environment / "bin").symlink_to(Path(sys.prefix) / "bin")  # CI installs it in its own fresh clone
     (environment / "installed").touch()
-    commands = [line.partition("#")[0].strip() for line in re.search(r"```\n(make run.*?)```", README, flags=re.S)[1].splitlines()]
+    commands = [
+        line.partition("#")[0].strip() for line in re.search(r"```\n(make run.*?)```", README, flags=re.S)[1].splitlines()
+    ]
     assert [command.split()[0] for command in commands] == ["make", "make", "source", "farflung"]
     script = "set -e\n" + "\n".join(f'ARGS="{FEWER.get(command, "")}"; {command}' for command in commands)
     variables = {**os.environ, "PYTHONPATH": str(clone / "src"), "ARGS": ""}
