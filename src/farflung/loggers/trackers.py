@@ -28,7 +28,7 @@ class Wandb:
         return f"Weights & Biases, project {self._project}"
 
     def start(self, config: Explore) -> None:
-        wandb = optional_package("wandb", "'farflung[wandb]'")
+        wandb = optional_package("wandb", "'.[wandb]', in a clone of farflung")
         for seed in config.seeds:
             # A new run beside those of other seeds and the user's own.
             about = _about(config, seed, self._project, self._group)
@@ -60,7 +60,7 @@ class Trackio:
         return f"trackio show --project {self._project}"
 
     def start(self, config: Explore) -> None:
-        trackio = optional_package("trackio", "'farflung[trackio]'")
+        trackio = optional_package("trackio", "'.[trackio]', in a clone of farflung")
         for seed in config.seeds:
             about = _about(config, seed, self._project, self._group)
             # In an empty context: trackio ends the current run of a context, which is another seed's or the user's own.
