@@ -88,7 +88,7 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "maze-det", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["explore", "CartPole-v1", "--project", "4"], "project has numbers from 0 to 3"),
         (["explore", "CartPole-v1", "--env-options", "gravity"], "--env-options takes pairs KEY=VALUE, not 'gravity'"),
-        (["explore", "CartPole-v1", "--env-options", "bins=3"], "bins is no option of the environment itself"),
+        (["explore", "CartPole-v1", "--env-options", "bins=3"], "env-options cannot set bins: use the option bins itself"),
         (["explore", "CartPole-v1", "--make", "gravity=1"], "unknown option --make"),
         (["explore", "CartPole-v1", "--policy", "stationary"], "the states of CartPole-v1 are vectors"),
         (
@@ -96,7 +96,10 @@ def test_every_option_reaches_the_run(tmp_path):
             "neighbours must be below 4, the number",
         ),
         (["explore", "point-gap", "--neighbours", "1000"], "visits 390 states"),
-        (["explore", "point-gap", "--project", "0"], "of point-gap only bins, neighbours and the horizon can be chosen"),
+        (
+            ["explore", "point-gap", "--project", "0"],
+            "point-gap has no option project: choose from bins, env-options, horizon, neighbours",
+        ),
         (["explore", "point-gap", "--env-options", "engine=warp"], "the recipe of a world does not know 'engine'"),
         (["explore", "ant", "--env-options", "ends_when_unhealthy=no"], "ends_when_unhealthy is true or false, not 'no'"),
         (["explore", "maze-det", "--hidden", "8"], "hidden is for networks, and maze-det has numbered states"),

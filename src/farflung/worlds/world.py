@@ -41,7 +41,7 @@ class World(abc.ABC):
     observation_scale: tuple[float, ...]
 
     name = "custom"
-    """How `farflung explore` calls it."""
+    """Its name on the command line."""
     is_hosted = False
     """Whether copies are stepped on the host, one call at a time, instead of in compiled code."""
     is_reproducible = True
@@ -194,7 +194,7 @@ def flattened(observation: Any) -> Any:
 
 
 def key_from(noise: Float[Array, "3"]) -> PRNGKeyArray:
-    """A random key made of uniform numbers, 64 bits of theirs."""
+    """A random key from 64 bits of three uniform numbers."""
     first, second, rest = (noise * 2.0**_UNIFORM_BITS).astype(jnp.uint32)
     words = jnp.stack([first << 8 | rest & 0xFF, second << 8 | rest >> 8 & 0xFF])
     return jr.wrap_key_data(words, impl="threefry2x32")
