@@ -98,7 +98,7 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "point-gap", "--neighbours", "1000"], "visits 390 states"),
         (
             ["explore", "point-gap", "--project", "0"],
-            "point-gap has no option project: choose from bins, env-options, horizon, neighbours",
+            "point-gap has no option project: choose from bins",
         ),
         (["explore", "point-gap", "--env-options", "engine=warp"], "the recipe of a world does not know 'engine'"),
         (["explore", "ant", "--env-options", "ends_when_unhealthy=no"], "ends_when_unhealthy is true or false, not 'no'"),
