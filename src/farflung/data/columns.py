@@ -16,7 +16,7 @@ import numpy as np
 from farflung.config.checks import optional_package
 from farflung.config.reading import budget, file_size, size_on_disk, spend
 
-EXTRA = "'farflung[data]'"
+EXTRA = "'.[data]', in a clone of farflung"
 """The extra that installs the libraries of all formats but npz."""
 _MOST_ENTRIES = 100_000
 """In a list of a Parquet file's footer, such as that of its row groups."""

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -125,8 +126,20 @@ class HostedWorld(World):
         return min(self.most_workers or -(-self.copies // num_agents) * num_agents, num_episodes)
 
 
-def made(make: Make, name: str) -> gymnasium.Env[Any, Any]:
-    """The environment that a function makes; whatever goes wrong becomes a ValueError of one line."""
+def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
+    """How copies are stepped, as a user or a file says it, checked."""
+    check_positive("timeout", timeout, _MOST_SECONDS)
+    workers = 0 if workers == 0 else whole_number("workers", workers)
+    return {"copies": whole_number("copies", copies, _MOST_COPIES), "workers": workers, "timeout": timeout}
+
+
+def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> Make:
+    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
+    return partial(gymnasium.make, environment, **({"max_episode_steps": horizon} | options))
+
+
+def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
+    """An environment to look at; raises ValueError of one line if it cannot be made."""
     try:
         environment = make()
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
@@ -138,13 +151,6 @@ def made(make: Make, name: str) -> gymnasium.Env[Any, Any]:
     if not isinstance(environment, gymnasium.Env):
         raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
     return environment
-
-
-def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
-    """How copies are stepped, as a user or a file says it, checked."""
-    check_positive("timeout", timeout, _MOST_SECONDS)
-    workers = 0 if workers == 0 else whole_number("workers", workers)
-    return {"copies": whole_number("copies", copies, _MOST_COPIES), "workers": workers, "timeout": timeout}
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
