@@ -88,14 +88,14 @@ def test_every_option_reaches_the_run(tmp_path):
         (["explore", "maze-det", "--out", "/proc/x/y"], "cannot write to /proc/x/y"),
         (["explore", "CartPole-v1", "--project", "4"], "project has numbers from 0 to 3"),
         (["explore", "CartPole-v1", "--env-options", "gravity"], "--env-options takes pairs KEY=VALUE, not 'gravity'"),
-        (["explore", "CartPole-v1", "--env-options", "bins=3"], "env-options cannot set bins: use the option bins itself"),
+        (["explore", "CartPole-v1", "--env-options", "bins=3"], "env_options cannot set bins: use the option bins itself"),
         (["explore", "CartPole-v1", "--make", "gravity=1"], "unknown option --make"),
         (["explore", "CartPole-v1", "--policy", "stationary"], "the states of CartPole-v1 are vectors"),
         (
             ["explore", "CartPole-v1", "--horizon", "1", "--agents", "2"],
             "neighbours must be below 4, the number",
         ),
-        (["explore", "point-gap", "--neighbours", "1000"], "visits 390 states"),
+        (["explore", "point-gap", "--neighbours", "1000"], "neighbours must be below 390"),
         (
             ["explore", "point-gap", "--project", "0"],
             "point-gap has no option project: choose from bins",

@@ -120,7 +120,7 @@ def test_the_functions_with_keys_agree_with_those_of_uniform_numbers():
     [
         ({"observe": None}, "observe is missing"),
         ({"actions": "left"}, "actions of a JAX world are a farflung.Box"),
-        ({"horizon": None}, "horizon must be a whole number"),
+        ({"horizon": None}, "how long is an episode"),
         ({"names": ("x",)}, "1 names for 2 numbers"),
         ({"step": lambda self, key, state, action: state + jnp.zeros(3)}, "failed with random actions"),
         ({"observe": lambda self, state: state * jnp.nan}, "no finite observation"),

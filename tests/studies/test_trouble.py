@@ -79,7 +79,7 @@ def test_fewer_states_than_neighbours_are_told_before_the_training():
     check_num_samples(CONFIG, projection, horizon=2)  # 6 states for 4 neighbours
     with pytest.raises(ValueError, match="neighbours must be below 4, the number of states that the team visits"):
         check_num_samples(CONFIG, projection, horizon=1)
-    with pytest.raises(ValueError, match="an agent visits 3 states"):
+    with pytest.raises(ValueError, match="neighbours must be below 3, the number of states that an agent visits"):
         check_num_samples(dataclasses.replace(CONFIG, independent=True), projection, horizon=2)
     with pytest.raises(ValueError, match="neighbours must be fewer"):
         farflung.explore(make_vector_world("point-gap", horizon=1), agents=2)
