@@ -52,12 +52,16 @@ def explore(
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()
+    from farflung.runs.destinations import claimed
     from farflung.runs.files import new_folder
     from farflung.studies.explore import explore as train_team  # imports JAX
 
-    settings = _settings(config, world)
     with new_folder(Path("runs"), config.name) if out is None else contextlib.nullcontext(out) as folder:
-        train = partial(train_team, **settings, out=folder, force=force)
+
+        def train(**options: Any) -> "Run":
+            with claimed(folder) as place:  # before the world is made, since an environment may change the current directory
+                return train_team(**_settings(config, world), out=place, force=force, **options)
+
         return _train(train, folder, config.world, printing, checkpoints, logging)
 
 
@@ -109,7 +113,7 @@ def _train(
         os.environ.setdefault("WANDB_SILENT", "true")
     with interrupts.stoppable():
         with (
-            resolved(logging.log or (), logging.log_dir, out.resolve().name) as loggers,
+            resolved(logging.log or (), logging.log_dir, out.absolute().name) as loggers,
             one_line_warnings(),
             progress_bar(printing.quiet) as show,
         ):

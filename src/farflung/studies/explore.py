@@ -34,6 +34,7 @@ from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
+from farflung.runs.destinations import Destination, claimed
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
@@ -68,7 +69,7 @@ def explore(
     algorithm: str | OwnAlgorithm = ALGORITHM,
     credit: str | Credit | None = None,
     entropy: str | OwnEntropy = ENTROPY,
-    out: str | Path | None = None,
+    out: str | Path | Destination | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
@@ -79,7 +80,7 @@ def explore(
 ) -> Run:
     """Trains a team of agents to visit, together, as many different states as evenly as possible.
 
-    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it.
+    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; the same call, or `resume`, continues it.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
@@ -94,7 +95,8 @@ def explore(
             its MODULE:NAME.
         entropy: the entropy to maximise: `auto` for the world's own estimate, an `Entropy`, a function of the world that makes
             one, or its MODULE:NAME.
-        out: the directory to save the run in; by default nothing is written.
+        out: the directory to save the run in; by default nothing is written. A run or an unfinished training of the same
+            settings that is already there is returned or continued, unless a part of it is your own program.
         force: replace a run that is already there.
         on_progress: called a few times a second.
         loggers: follow the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
@@ -107,25 +109,34 @@ def explore(
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
     settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
-    if isinstance(world, str | Path):
-        config = Explore(str(world), **settings)
-        environment = as_world(config.world, horizon=config.horizon, slip=config.slip)
-    else:
-        if settings.get("horizon") is not None or settings.get("slip") is not None:
-            raise ValueError("horizon and slip are part of the world that was given")
-        environment = as_world(world).with_environment()
-        config = Explore(environment.name, **settings)
-    config = config.resolved(has_vectors=environment.projection is not None)
-    made = algorithm_for(config, environment, own)
-    config = _with_sizes(config, made, environment, settings)
-    if environment.projection is not None:
-        check_num_samples(config, environment.projection, environment.horizon)
-    if out is None:
-        return _train(config, environment, made, None, on_progress, loggers, live=live)
-    out = Path(out)
-    run.check_destination(out, force)
-    with new_checkpoints(out, config, environment, checkpoint_minutes, checkpoint_updates) as checkpointer:
-        return _train(config, environment, made, checkpointer, on_progress, loggers, live=live)
+    with contextlib.nullcontext() if out is None else claimed(out) as place:
+        if isinstance(world, str | Path):
+            config = Explore(str(world), **settings)
+            environment = as_world(config.world, horizon=config.horizon, slip=config.slip)
+        else:
+            if settings.get("horizon") is not None or settings.get("slip") is not None:
+                raise ValueError("horizon and slip are part of the world that was given")
+            environment = as_world(world).with_environment()
+            config = Explore(environment.name, **settings)
+        config = config.resolved(has_vectors=environment.projection is not None)
+        made = algorithm_for(config, environment, own)
+        config = _with_sizes(config, made, environment, settings)
+        if environment.projection is not None:
+            check_num_samples(config, environment.projection, environment.horizon)
+        if place is None:
+            return _train(config, environment, made, None, on_progress, loggers, live=live)
+        may_continue = not force and not _has_own_parts(config, environment)
+        if may_continue and (finished := run.finished_run(place, config, environment)) is not None:
+            return finished
+        intervals = (checkpoint_minutes, checkpoint_updates)
+        with new_checkpoints(place, config, environment, *intervals, force=force, may_continue=may_continue) as checkpointer:
+            return _train(config, environment, made, checkpointer, on_progress, loggers, live=live)
+
+
+def _has_own_parts(config: Explore, world: World) -> bool:
+    """Whether a part of the training is the user's own program, which may have changed under the same name."""
+    names = (config.world, config.algorithm, config.credit, config.entropy)
+    return any(":" in str(name) for name in names) or (world.is_hosted and not getattr(world, "settings", None))
 
 
 def resume(
@@ -212,7 +223,7 @@ def _train(
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
-    name = config.name if checkpointer is None else checkpointer.out.resolve().name
+    name = config.name if checkpointer is None else checkpointer.place.folder.name
     with (
         contextlib.nullcontext() if checkpointer is None else checkpointer.resume_hint(),
         interrupts.stoppable(),
@@ -231,6 +242,8 @@ def _train(
                 followers.add(notebook.LiveCurve(highest))
             state = None if checkpoint is None else checkpoint.training_state
             trials = begin([config], [world], training_state=state, algorithm=algorithm)
+            if checkpointer is not None:
+                checkpointer.has_started = True
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
         baseline = _baseline(config, world)
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
@@ -242,9 +255,7 @@ def _train(
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
-            run.save_run(trained, checkpointer.out, force=True, figures={"figure": figures.explored(trained)})
-            if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
-                checkpointer.discard()
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": figures.explored(trained)})
     return trained
 
 
