@@ -281,10 +281,13 @@ def locked(folder: Path, shown: str | Path | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # the folder may be gone or read-only; without a holder the file locks nothing
+        try:
             if os.path.samestat(own[-1], path.lstat()):  # otherwise the folder is a new one, with the lock of another holder
                 path.unlink()
-        lock.release()
+        except OSError:  # the folder may be gone or read-only; without a holder the file locks nothing
+            pass
+        finally:
+            lock.release()
 
 
 def _holder(path: Path) -> str:
