@@ -30,9 +30,8 @@ class _Watch:
             raise Killed(self.events[self.number - 1])
 
     def _is_inside(self, path, folder):
-        if isinstance(path, int):
-            path = os.readlink(f"/proc/self/fd/{path}")
-        return os.path.abspath(os.path.join(folder, os.fsdecode(path))).startswith(self.folder)
+        path = _of_descriptor(path) if isinstance(path, int) else os.fsdecode(path)
+        return os.path.normpath(folder / path).startswith(self.folder)
 
 
 def _is_writing(mode, flags):
@@ -43,8 +42,12 @@ def _folders(event, arguments):
     """The folder that each path is relative to."""
     descriptors = [each for each in arguments[_PATHS[event] :] if isinstance(each, int)] if event != "open" else []
     descriptors = descriptors[-_PATHS[event] :] if event != "os.truncate" else []
-    folders = [os.readlink(f"/proc/self/fd/{each}") if each >= 0 else os.getcwd() for each in descriptors]
-    return folders + [os.getcwd()] * (_PATHS[event] - len(folders))
+    folders = [_of_descriptor(each) if each >= 0 else Path.cwd() for each in descriptors]
+    return folders + [Path.cwd()] * (_PATHS[event] - len(folders))
+
+
+def _of_descriptor(number):
+    return Path(f"/proc/self/fd/{number}").readlink()
 
 
 def _hook(event, arguments):

@@ -182,7 +182,7 @@ def test_nothing_is_written_or_removed_where_a_link_leads(tmp_path, name):
         os.mkfifo(folder / "metrics.csv")
     else:
         (folder / name).symlink_to(tmp_path / "others" / "letter")
-    with pytest.raises(ValueError, match="is a link or a pipe|is a symbolic link, which is never followed"):
+    with pytest.raises(ValueError, match=r"is a link or a pipe|is a symbolic link, which is never followed"):
         resume(tmp_path / "run")
     assert (tmp_path / "others" / "letter").read_text() == "dear"
 

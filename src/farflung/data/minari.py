@@ -1,6 +1,7 @@
 """Minari datasets: written part by part, and read as arrays without running any program that a file names."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -25,7 +26,6 @@ from farflung.config.reading import (
     one_line_errors,
     parse_object,
     read_object,
-    reason,
 )
 from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
 from farflung.data.episodes import Contents, Dataset, Source, checked, joined
@@ -39,6 +39,8 @@ _METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 _COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+_HDF5_BYTES_PER_EPISODE = 2**14
+"""What Minari needs beside the numbers, at most."""
 
 _Episode = tuple[dict[str, np.ndarray], int]
 """The columns of one episode, and its agent."""
@@ -87,6 +89,7 @@ def to_minari(
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             storage = storage or _new(dataset_id, part, data_format)
+            _check_room(storage, part)
             storage.update_episodes(_buffers(part))
             team = part.source.metadata.get("team")
             about = (
@@ -109,7 +112,7 @@ def _new_dataset(dataset_id: str, force: bool, claimed: Destination | None) -> I
         check_is_new(dataset_id, place, force)
         root, name = minari_path("any-v0").parent, place.path.name
         with tempfile.TemporaryDirectory(prefix=".minari-", dir=place.unfinished) as folder:
-            with _minari_root(folder), _one_line():
+            with _minari_root(folder):
                 yield
             new = place.fresh()
             Path(folder, dataset_id).rename(new / name)
@@ -120,13 +123,19 @@ def _new_dataset(dataset_id: str, force: bool, claimed: Destination | None) -> I
         place.publish((name,) if force else ())
 
 
-@contextlib.contextmanager
-def _one_line() -> Iterator[None]:
-    """Turns an error of HDF5, such as that of a full disk, into a ValueError of one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise ValueError(f"Minari cannot write the dataset: {reason(error)}") from None
+def _check_room(storage: Any, part: Dataset) -> None:
+    """Raises OSError if the disk is too full for the episodes, since HDF5 may crash the process when it finds out."""
+    if storage.FORMAT != "hdf5" or not hasattr(os, "posix_fallocate"):
+        return
+    folder = Path(storage.data_path)
+    numbers = part.observations.nbytes + part.actions.nbytes + part.rewards.nbytes
+    size = 2 * numbers + len(part) * _HDF5_BYTES_PER_EPISODE  # whole numbers take twice the room there
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            os.posix_fallocate(file.fileno(), (folder / _HDF5).stat().st_size, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):  # others: the disk cannot reserve room
+                raise
 
 
 @contextlib.contextmanager

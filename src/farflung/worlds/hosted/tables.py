@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a world that is stepped on the host."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -193,7 +194,8 @@ def hosted(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     finally:
-        first.close()
+        with contextlib.suppress(Exception):  # an environment may raise anything
+            first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
 
 

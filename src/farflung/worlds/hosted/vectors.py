@@ -63,9 +63,10 @@ class HostedVectors(HostedWorld):
             first = make()
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
-        with contextlib.closing(first):
-            env = first if observe is None else ObserveWrapper(first, observe)
-            made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        env = first if observe is None else ObserveWrapper(first, observe)
+        made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        with contextlib.suppress(Exception):  # an environment may raise anything
+            first.close()
         return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
 
     def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
