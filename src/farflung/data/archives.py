@@ -16,6 +16,7 @@ from farflung.config.reading import check_unpacked, file_size, one_line_errors, 
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, to_json
 from farflung.runs.destinations import Destination, claimed_file
+from farflung.runs.files import write_errors
 
 EXTRA = "'farflung[data]'"
 """The extra that installs the libraries of all formats but npz."""
@@ -35,7 +36,7 @@ def save_dataset(data: Dataset | Parts, path: str | Path | Destination, *, force
         path: ends with `.npz`, `.parquet`, or `.h5` for d3rlpy.
         force: replace an existing file.
     """
-    with claimed_file(path) as place:
+    with claimed_file(path) as place, write_errors(place.name):
         if not isinstance(path, Destination):
             place.check_unbegun(force=force)
         check_file(place, force)

@@ -28,7 +28,7 @@ from farflung.policies.rollout import Trajectories, play
 from farflung.runs import interrupts
 from farflung.runs.checkpoints import CheckpointWarning
 from farflung.runs.destinations import Destination
-from farflung.runs.files import complete_file
+from farflung.runs.files import complete_file, write_errors
 from farflung.runs.run import Run, typical_seed
 from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.players import OVER, Episodes, Player
@@ -142,7 +142,8 @@ def begun_parts(place: Destination, about: Mapping[str, Any], *, force: bool = F
 
     Raises ValueError if it holds parts of a dataset about anything else, which `force` discards.
     """
-    place.begin(about, force=force)
+    with write_errors(place.name):
+        place.begin(about, force=force)
     try:
         yield place.unfinished
     finally:

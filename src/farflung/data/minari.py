@@ -31,6 +31,7 @@ from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
 from farflung.data.episodes import Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.runs.destinations import Destination, claimed_file
+from farflung.runs.files import write_errors
 from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Box
 
@@ -106,7 +107,7 @@ def to_minari(
 @contextlib.contextmanager
 def _new_dataset(dataset_id: str, force: bool, claimed: Destination | None) -> Iterator[None]:
     """Makes Minari write to the folder of what is unfinished; a complete dataset is published."""
-    with claimed_dataset(dataset_id) if claimed is None else contextlib.nullcontext(claimed) as place:
+    with claimed_dataset(dataset_id) if claimed is None else contextlib.nullcontext(claimed) as place, write_errors(place.name):
         if claimed is None:
             place.check_unbegun(force=force)
         check_is_new(dataset_id, place, force)

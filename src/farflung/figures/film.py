@@ -21,6 +21,7 @@ from farflung.figures import maps
 from farflung.figures.style import STYLE, plain, team_label
 from farflung.policies.rollout import play
 from farflung.runs.destinations import claimed_file
+from farflung.runs.files import write_errors
 from farflung.runs.run import Run, typical_seed
 
 _DPI = 100
@@ -82,7 +83,7 @@ def film(
     settings = Film("", element=element, seconds=seconds, fps=fps)
     path = Path(path)
     make_writer = _writer(path)
-    with claimed_file(path) as place:
+    with claimed_file(path) as place, write_errors(place.name):
         place.check_new(force=force)
         place.check_unbegun(force=force)
         episode = episode_of(run, settings.element)

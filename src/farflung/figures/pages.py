@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from farflung.runs.destinations import Destination, claimed
-from farflung.runs.files import save_figure, to_csv
+from farflung.runs.files import save_figure, to_csv, write_errors
 
 _TEMPLATES = Environment(
     loader=PackageLoader("farflung.figures"),
@@ -91,7 +91,7 @@ def write_page(
         began: when the work began, by `time.perf_counter()`.
         executor: draws the figures in parallel.
     """
-    with claimed(out) as place:
+    with claimed(out) as place, write_errors(place.name):
         new = place.fresh()
         pictures = _save_figures(plots, new / _FIGURES, executor)
         (new / _DATA).mkdir()

@@ -20,7 +20,7 @@ from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
 from farflung.runs import run
 from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
-from farflung.runs.files import FORMAT_VERSION, write_atomically
+from farflung.runs.files import FORMAT_VERSION, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import METRICS, WORLD, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
@@ -157,12 +157,13 @@ def new_checkpoints(
     with claimed(out) as place:
         content = world_to_bytes(world)
         header = run.write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
-        is_same = place.is_begun and (place.unfinished / CONFIG).read_text(encoding="utf-8") == header
-        if force or not (may_continue and is_same):
-            run.check_destination(place, force)
-            place.discard()
-            write_atomically(place.unfinished / WORLD, content)
-            write_atomically(place.unfinished / CONFIG, header)
+        with write_errors(place.name):
+            is_same = place.is_begun and (place.unfinished / CONFIG).read_bytes() == header.encode()
+            if force or not (may_continue and is_same):
+                run.check_destination(place, force)
+                place.discard()
+                write_atomically(place.unfinished / WORLD, content)
+                write_atomically(place.unfinished / CONFIG, header)
         checkpointer = Checkpointer(place, config, world, minutes, updates)
         try:
             yield checkpointer
@@ -182,13 +183,11 @@ def open_checkpoints(
     """
     unusable = f"{str(out)[:200]} cannot be resumed"
     with one_line_errors(unusable):
-        is_unfinished, is_run = (out / UNFINISHED).is_dir(), (out / CONFIG).is_file()
-    nothing = f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume"
-    if not is_unfinished:
-        raise ValueError(nothing)
-    with claimed(out) as place:
-        if not place.is_begun:
-            raise ValueError(nothing)
+        is_unfinished = (out / UNFINISHED).is_dir()
+    with claimed(out) if is_unfinished else contextlib.nullcontext() as place:
+        if place is None or not place.is_begun:
+            found = "is finished" if (out / CONFIG).is_file() else "holds no unfinished training"
+            raise ValueError(f"{out} {found}: there is nothing to resume")
         folder = place.unfinished
         with one_line_errors(unusable):
             header = read_object(member(folder, CONFIG))

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -223,29 +224,34 @@ def _held(place: Destination) -> Iterator[Destination]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             (folder / ("-" * _LONGEST_NAME)).lstat()  # raises OSError if the path is too long
         made = [path for path in folder.parents if not path.exists()]
-        try:
-            with locked(folder, place.name):
+    try:
+        with locked(folder, place.name):
+            with write_errors(place.name):
                 place.recover()
-                try:
-                    yield place
-                finally:
-                    with contextlib.suppress(OSError):  # the folder may be gone or read-only
-                        place.recover()
-        finally:
-            for path in (folder, *made):
-                with contextlib.suppress(OSError):
-                    path.rmdir()  # fails unless it is empty
+            try:
+                yield place
+            finally:
+                with contextlib.suppress(OSError):  # the folder may be gone or read-only
+                    place.recover()
+    finally:
+        for path in (folder, *made):
+            with contextlib.suppress(OSError):
+                path.rmdir()  # fails unless it is empty
 
 
 def _check_ours(unfinished: Path) -> None:
     """Raises ValueError unless farflung has made the folder, since it will be emptied."""
     if unfinished.is_symlink():
         raise ValueError(f"{unfinished} is a symbolic link, which is never followed: choose another directory")
-    paths = {path.name: path for path in unfinished.iterdir()} if unfinished.exists() else {}
-    for path in paths.values():
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
-            raise ValueError(f"{path} is a link or a pipe: choose another directory")
-    if paths and not paths.keys() & {LOCK, *_HEADERS}:
+    names: set[str] = set()
+    with contextlib.suppress(FileNotFoundError):
+        names |= {path.name for path in unfinished.iterdir()}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # another process is at work here
+            mode = (unfinished / name).lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # writing would have effects elsewhere
+                raise ValueError(f"{unfinished / name} is a link or a pipe: choose another directory")
+    if names and not names & {LOCK, *_HEADERS}:
         raise ValueError(f"{unfinished} is not farflung's: choose another directory")
 
 
@@ -307,7 +313,7 @@ def open_collection(out: str | Path | Destination, contents: Mapping[str, Any], 
     The folder records `contents`, so that results of another version or other settings are never added to it. With `force`,
     results of other contents are removed.
     """
-    with claimed(out) as place:
+    with claimed(out) as place, write_errors(place.name):
         replaced, removed = _replaceable(place, contents, force)
         if removed or not replaced:
             (place.fresh() / CONTENTS).write_text(contents_text(contents), encoding="utf-8")
@@ -324,12 +330,14 @@ def open_results(
     """
     contents = {"farflung": version("farflung"), "command": command, **settings}
     with claimed(out) as place:
-        replaced, removed = _replaceable(place, contents, force)
+        with write_errors(place.name):
+            replaced, removed = _replaceable(place, contents, force)
 
         def save(results: Mapping[str, Any]) -> None:
-            write_results(new := place.fresh(), results)
-            (new / CONTENTS).write_text(contents_text(contents), encoding="utf-8")
-            place.publish(replaced, removed)
+            with write_errors(place.name):
+                write_results(new := place.fresh(), results)
+                (new / CONTENTS).write_text(contents_text(contents), encoding="utf-8")
+                place.publish(replaced, removed)
 
         yield save
 
