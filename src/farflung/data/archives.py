@@ -18,7 +18,7 @@ from farflung.data.sources import from_json, to_json
 from farflung.runs.destinations import Destination, claimed_file
 from farflung.runs.files import write_errors
 
-EXTRA = "'farflung[data]'"
+EXTRA = "'.[data]', in a clone of farflung"
 """The extra that installs the libraries of all formats but npz."""
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""

@@ -275,13 +275,13 @@ def locked(folder: Path, shown: str | Path | None = None) -> Iterator[None]:
     lock = FileLock(path, timeout=0.1, thread_local=False, on_acquired=sign)
     with write_errors(shown or folder):
         for attempt in range(_ATTEMPTS):
-            folder.mkdir(parents=True, exist_ok=True)
             try:
+                folder.mkdir(parents=True, exist_ok=True)
                 lock.acquire()
                 break
             except Timeout:
                 raise ValueError(f"{shown or folder} is in use by {_holder(path)}") from None
-            except FileNotFoundError:  # the previous holder has removed the folder in the same moment
+            except (FileExistsError, FileNotFoundError):  # the previous holder has removed the folder in the same moment
                 if attempt == _ATTEMPTS - 1:
                     raise
     try:
