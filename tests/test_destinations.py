@@ -96,13 +96,20 @@ def test_a_folder_of_the_users_is_never_taken_for_what_is_unfinished(tmp_path, n
     assert files(tmp_path) == {f"{name}/chapter.tex": "years of work"}
 
 
-@pytest.mark.parametrize("journal", [{"removed": [".."]}, {"removed": ["../letter"]}, {"removed": ["letter"]}, {"removed": 3}])
-def test_a_journal_of_others_removes_nothing(tmp_path, journal):
+@pytest.mark.parametrize("removed", [[".."], ["../letter"], ["letter"], 3])
+@pytest.mark.parametrize("knows_inode", [True, False])
+def test_a_journal_of_others_removes_nothing(tmp_path, removed, knows_inode):
     write(tmp_path, {"letter": "dear", "here/letter": "dear"})
-    about = {"replaced": ["letter"], "is_final": True, **journal}
-    unfinished = "here/.data.npz-unfinished"
-    write(tmp_path, {f"{unfinished}/lock": "", f"{unfinished}/complete/journal.json": json.dumps(about)})
-    with claimed_file(tmp_path / "here" / "data.npz"):
+    place, use = (".data.npz-unfinished", claimed_file(tmp_path / "here" / "data.npz"))
+    if not knows_inode:
+        place, use = ("unfinished", claimed(tmp_path / "here"))
+    complete = tmp_path / "here" / place / "complete"
+    complete.mkdir(parents=True)
+    (complete.parent / "lock").touch()
+    inode = complete.stat().st_ino if knows_inode else 1
+    about = {"replaced": ["letter"], "removed": removed, "is_final": True, "inode": inode}
+    (complete / "journal.json").write_text(json.dumps(about))
+    with use:
         pass
     assert files(tmp_path) == {"letter": "dear", "here/letter": "dear"}
 

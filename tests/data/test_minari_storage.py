@@ -1,3 +1,4 @@
+import os
 import sys
 
 import gymnasium
@@ -161,3 +162,15 @@ def test_without_minari_one_line_says_how_to_get_it(data, monkeypatch):
     for use in (lambda: to_minari(data, "room-v0"), lambda: from_minari("room-v0")):
         with pytest.raises(ValueError, match=r"^this needs minari: pip install '\.\[data\]', in a clone of farflung$"):
             use()
+
+
+def test_a_full_disk_is_told_before_hdf5_finds_out(data, tmp_path, monkeypatch):
+    def full(_file, _offset, num_bytes):
+        assert num_bytes > data.observations.nbytes
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ValueError, match=r"cannot write to .*room-v0: No space left on device"):
+        to_minari(data, "room-v0")
+    assert not list((tmp_path / "minari").rglob("*"))
+    to_minari(data, "room-v0", data_format="arrow")

@@ -68,9 +68,7 @@ class Destination:
         """
         header = self.unfinished / CONTENTS
         if self.is_begun and (different := differences(header, contents)):
-            if not force:
-                advice = "continue with the command that began it, or discard it with --force"
-                raise ValueError(f"{self.name} is unfinished, {different}: {advice}")
+            self.check_unbegun(f", {different}", force=force)
             self.discard()
         if not header.exists():
             write_atomically(header, contents_text(contents))
@@ -87,11 +85,11 @@ class Destination:
         if os.path.lexists(self.path) and not force:
             raise ValueError(f"{self.name} exists already: choose another file, or replace it with --force")
 
-    def check_unbegun(self, *, force: bool = False) -> None:
+    def check_unbegun(self, about: str = "", *, force: bool = False) -> None:
         """Raises ValueError if another command has begun something here, unless `force` may discard it."""
         if self.is_begun and not force:
             advice = "continue with the command that began it, or discard it with --force"
-            raise ValueError(f"{self.name} is unfinished: {advice}")
+            raise ValueError(f"{self.name} is unfinished{about}: {advice}")
 
     def discard(self) -> None:
         """Removes what was begun: the headers first, without which nothing is continued."""
@@ -121,8 +119,8 @@ class Destination:
             if os.path.lexists(self.folder / name):
                 raise ValueError(f"{self.folder / name} has appeared in the meantime, so it is not replaced")
         journal = {"replaced": sorted(replaced), "removed": sorted({*removed} - names), "is_final": is_final}
-        (new / _JOURNAL).write_text(json.dumps(journal), encoding="utf-8")
-        for path in new.rglob("*"):
+        (new / _JOURNAL).write_text(json.dumps(journal | {"inode": new.stat().st_ino}), encoding="utf-8")
+        for path in (new, *new.rglob("*")):
             sync(path)
         with uninterrupted():
             new.rename(self.unfinished / _COMPLETE)
@@ -157,6 +155,8 @@ class Destination:
                 if _is_folder(place):
                     _remove(self.unfinished / _OLD)
                     place.rename(self.unfinished / _OLD)
+                elif _is_folder(complete / name):  # a folder replaces no link
+                    place.unlink(missing_ok=True)
                 (complete / name).replace(place)
             sync(self.folder)
             (complete / _JOURNAL).unlink()
@@ -164,17 +164,15 @@ class Destination:
             _remove(path)
 
     def _journal(self, complete: Path) -> tuple[set[str], list[str], bool] | None:
-        """What `publish` has recorded; None if there is nothing to publish, or if the journal is not farflung's."""
+        """What `publish` has recorded; None if there is nothing to publish, or if the journal came from elsewhere."""
         try:
             found = read_object(complete / _JOURNAL)
-            names = {path.name for path in complete.iterdir()} - {_JOURNAL}
-            touched = names | {*found["removed"]}
-            if any(Path(name).name != name or name in ("..", UNFINISHED) for name in touched):
-                return None
-            if self.only is not None and not touched <= self.only:
-                return None
-            return {*found["replaced"]}, list(found["removed"]), bool(found["is_final"])
-        except (OSError, ValueError, KeyError, TypeError):
+            touched = {path.name for path in complete.iterdir()} - {_JOURNAL} | {*found["removed"]}
+            is_ours = found["inode"] == complete.stat().st_ino  # nobody can write that into an archive
+            is_ours &= all(Path(name).name == name and name not in ("..", UNFINISHED) for name in touched)
+            is_ours &= self.only is None or touched <= self.only
+            return ({*found["replaced"]}, found["removed"], found["is_final"]) if is_ours else None
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
 
