@@ -1,4 +1,4 @@
-import os
+import resource
 import sys
 
 import gymnasium
@@ -164,13 +164,11 @@ def test_without_minari_one_line_says_how_to_get_it(data, monkeypatch):
             use()
 
 
-def test_a_full_disk_is_told_before_hdf5_finds_out(data, tmp_path, monkeypatch):
-    def full(_file, _offset, num_bytes):
-        assert num_bytes > data.observations.nbytes
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(ValueError, match=r"cannot write to .*room-v0: No space left on device"):
-        to_minari(data, "room-v0")
-    assert not list((tmp_path / "minari").rglob("*"))
-    to_minari(data, "room-v0", data_format="arrow")
+def test_a_full_disk_is_told_before_hdf5_can_crash():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))  # in place of a full disk: no file may be larger
+    try:
+        with pytest.raises(ValueError, match="File too large"):
+            to_minari(unnamed(20), "farflung/full-v0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
