@@ -1,6 +1,10 @@
 import os
 from pathlib import Path
 
+# Workers and the processes that tests start share compiled programs; the next run of the tests finds them too.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "programs")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
 import hypothesis
 import jax
 import matplotlib as mpl

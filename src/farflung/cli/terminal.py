@@ -74,6 +74,9 @@ def use_all_cores() -> None:
     """Makes each CPU core a JAX device, unless the user has set the number of devices, and starts up the devices."""
     import jax
 
+    from farflung.runs.program_cache import keep_programs
+
+    keep_programs()
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", num_cores())
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue

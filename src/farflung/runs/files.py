@@ -11,13 +11,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from matplotlib.figure import Figure
 
 from farflung.config.reading import check_version, file_size, read_object
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 3
 LOCK = "lock"
@@ -224,7 +226,7 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
     """Saves a figure as PNG and SVG; the layout is computed once for both."""
     formats: dict[str, dict[str, Any]] = {".png": {"dpi": 150}, ".svg": {"metadata": {"Date": None}}}
     for suffix, options in formats.items():

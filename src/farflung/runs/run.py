@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from matplotlib.figure import Figure
 
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
@@ -32,6 +31,9 @@ from farflung.training.progress import HostStatistics, last_percent
 from farflung.worlds.kinds import read_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
 POLICIES, WORLD, PATHS = "policies.npz", "world.npz", "paths.npz"
@@ -153,7 +155,7 @@ def check_destination(path: Path, force: bool) -> None:
             pass
 
 
-def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
+def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mapping[str, "Figure"] | None = None) -> None:
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
     path = Path(path)
     check_destination(path, force)
@@ -207,7 +209,7 @@ def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorit
     return Run(config, world, updates, metrics, policies, summary, host_statistics, paths)
 
 
-def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
+def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
     summary = {**run.summary, "format_version": FORMAT_VERSION}
     (directory / SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     write_table(directory / METRICS, run.config.seeds, run.updates, run.steps, run.metrics)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import importlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures
 from farflung.algorithms import Algorithm
 from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
@@ -26,7 +27,6 @@ from farflung.config.imports import check_installed, import_object, name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
-from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
@@ -34,6 +34,7 @@ from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
+from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
@@ -104,6 +105,7 @@ def explore(
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
     settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
@@ -151,6 +153,7 @@ def resume(
         entropy: likewise.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
@@ -225,14 +228,20 @@ def _train(
             checkpointer.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
-        with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
+        state = None if checkpoint is None else checkpoint.training_state
+        trials = begin([config], [world], training_state=state, algorithm=algorithm)
+        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
             highest = pool.submit(_ceiling, config, world)
-            if live and on_progress is None and notebook.is_notebook():
-                followers.add(notebook.LiveCurve(highest))
-            state = None if checkpoint is None else checkpoint.training_state
-            trials = begin([config], [world], training_state=state, algorithm=algorithm)
+            random = None if world.is_hosted else pool.submit(_baseline, config, world)
+            if checkpointer is not None:
+                pool.submit(importlib.import_module, "farflung.figures")  # matplotlib takes long to import
+            if live and on_progress is None and "IPython" in sys.modules:
+                from farflung.figures import notebook
+
+                if notebook.is_notebook():
+                    followers.add(notebook.LiveCurve(highest))
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
-        baseline = _baseline(config, world)
+        baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
@@ -242,7 +251,9 @@ def _train(
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
-            run.save_run(trained, checkpointer.out, force=True, figures={"figure": figures.explored(trained)})
+            from farflung.figures import explored
+
+            run.save_run(trained, checkpointer.out, force=True, figures={"figure": explored(trained)})
             if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
                 checkpointer.discard()
     return trained

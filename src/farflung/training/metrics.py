@@ -53,6 +53,12 @@ class Metrics(NamedTuple):
         return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 
+def measured_in(world: Any) -> Metrics:
+    """Zeros for the metrics that `measure_batch` measures in a world."""
+    has_particles = world.projection is not None and world.projection.neighbours > 0
+    return Metrics(*[np.float32(0)] * 7, particle_entropy=np.float32(0) if has_particles else None)
+
+
 def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
     """The metrics of a batch that a team has played in a world."""
     if world.projection is not None:
