@@ -20,6 +20,8 @@ lint: .venv/installed
 
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
+	@$(BIN)/python -m benchmarks.startup
+	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting

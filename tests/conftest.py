@@ -1,10 +1,6 @@
 import os
 from pathlib import Path
 
-# Workers and the processes that tests start share compiled programs; the next run of the tests finds them too.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "programs")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-
 import hypothesis
 import jax
 import matplotlib as mpl
@@ -37,6 +33,14 @@ _LONG |= {"test_readme", "test_reproduce", "test_training"}
 def pytest_collection_modifyitems(items):
     """The files that take longest come first, so that no worker has to wait long for another in the end."""
     items.sort(key=lambda item: item.path.stem not in _LONG)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kept_programs():
+    """Workers, and the next run of the tests, share compiled programs in the user's cache folder: they compile for minutes."""
+    from farflung.runs.program_cache import keep_programs
+
+    keep_programs()
 
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), 30_000
