@@ -1,11 +1,9 @@
 """Maximum state entropy exploration with parallel agents."""
 
-import importlib
+import importlib.util
 import sys
 import types
 from typing import TYPE_CHECKING, Any
-
-import gymnasium
 
 if TYPE_CHECKING:
     from farflung import loggers as loggers
@@ -129,6 +127,8 @@ def __dir__() -> list[str]:
 
 def _register_worlds() -> None:
     """Makes farflung's worlds known to Gymnasium; JAX is imported when one of them is made."""
+    import gymnasium
+
     for name, max_episode_steps in _EPISODE_STEPS.items():
         if f"farflung/{name}-v0" not in gymnasium.registry:
             gymnasium.register(
@@ -141,6 +141,24 @@ def _register_worlds() -> None:
         gymnasium.register("farflung/PointMaze-v0", entry_point=f"{_AS_GYMNASIUM}.point:PointMazeEnv")
 
 
+class _OnImportOfGymnasium:
+    """Registers farflung's worlds as soon as Gymnasium is imported, for which `farflung --help` need not wait."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: types.ModuleType) -> None:
+            execute(module)
+            _register_worlds()
+
+        spec.loader.exec_module = execute_and_register
+        return spec
+
+
 def _alias(old: str, new: str) -> None:
     """Lets datasets that were written before the modules moved still recover their environment."""
     module = types.ModuleType(old)
@@ -148,7 +166,10 @@ def _alias(old: str, new: str) -> None:
     sys.modules.setdefault(old, module)
 
 
-_register_worlds()
+if "gymnasium" in sys.modules:
+    _register_worlds()
+else:
+    sys.meta_path.insert(0, _OnImportOfGymnasium())
 _alias("farflung.environments.playable", f"{_AS_GYMNASIUM}.grid")
 _alias("farflung.environments.playable_vector", f"{_AS_GYMNASIUM}.grid_vector")
 _alias("farflung.environments.playable_point", f"{_AS_GYMNASIUM}.point")
