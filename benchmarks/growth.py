@@ -168,7 +168,7 @@ def measure(sweep: Sweep, config: Growth) -> Result:
     for size in sweep.sizes:
         function, arguments = sweep.make(size)
         program = jax.jit(function).lower(*arguments).compile()
-        memory = program.memory_analysis()
+        memory: Any = program.memory_analysis()
         bytes_used = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
         if bytes_used > config.most_gigabytes * 1e9:
             break

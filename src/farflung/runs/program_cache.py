@@ -7,6 +7,7 @@ import platform
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -22,11 +23,12 @@ def keep_programs() -> None:
     or used by several processes costs time, never a result.
     """
     own = os.fspath(_user_cache() / "farflung" / "programs" / _kind_of_machine())
-    if not jax.config.jax_enable_compilation_cache or jax.config.jax_compilation_cache_dir not in (None, own):
+    settings: Any = jax.config
+    if not settings.jax_enable_compilation_cache or settings.jax_compilation_cache_dir not in (None, own):
         return
     # JAX warns if it cannot read or write a program, and compiles it.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-    if jax.config.jax_compilation_cache_dir is not None or not _is_usable(Path(own)):
+    if settings.jax_compilation_cache_dir is not None or not _is_usable(Path(own)):
         return
     _prune(Path(own))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -56,7 +56,8 @@ class Metrics(NamedTuple):
 def measured_in(world: Any) -> Metrics:
     """Zeros for the metrics that `measure_batch` measures in a world."""
     has_particles = world.projection is not None and world.projection.neighbours > 0
-    return Metrics(*[np.float32(0)] * 7, particle_entropy=np.float32(0) if has_particles else None)
+    zeros = Metrics._make(np.zeros((len(Metrics._fields), 1)))
+    return zeros if has_particles else zeros._replace(particle_entropy=None)
 
 
 def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
