@@ -84,6 +84,15 @@ def test_a_cache_folder_that_cannot_be_made_costs_only_time(home):
     assert compiled_again() == ([0, 3, 9, 18, 30], 0)
 
 
+def test_a_user_without_a_home_folder_compiles_each_time(home, monkeypatch):
+    def nowhere(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    keep_programs()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
 def test_programs_of_others_are_not_run(home):
     keep_programs()
     folder = Path(jax.config.jax_compilation_cache_dir)

@@ -12,13 +12,12 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from farflung.config.checks import optional_package
-from farflung.config.reading import check_unpacked, file_size, one_line_errors, read_arrays
+from farflung.config.reading import read_arrays, reading, spend
+from farflung.data.columns import EXTRA, read_columns
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, to_json
 from farflung.runs.files import sync, umask, write_errors
 
-EXTRA = "'farflung[data]'"
-"""The extra that installs the libraries of all formats but npz."""
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""
 _MOST_NUMBERS = 2**22
@@ -51,7 +50,7 @@ def load_dataset(path: str | Path) -> Dataset:
     if not path.exists():
         raise ValueError(f"there is no file {path}")
     _check_package(path)
-    with one_line_errors(f"{path} is not a dataset that can be read"):
+    with reading(f"{path} is not a dataset that can be read", path):
         return checked(readers[path.suffix](path))
 
 
@@ -147,19 +146,14 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
 
 
 def _read_parquet(path: Path) -> Dataset:
-    size = file_size(path)
-    parquet = optional_package("pyarrow.parquet", EXTRA)
-    with parquet.ParquetFile(path) as file:
-        source = from_json((file.metadata.metadata or {})[KEY.encode()].decode())
-        row_size = sum(arrow_item_size(file.schema_arrow.field(name).type) for name in _PARQUET)
-        check_unpacked(file.metadata.num_rows * row_size, size)
-        table = file.read(columns=list(_PARQUET))
-    columns = {name: arrow_column(table[name]) for name in _PARQUET}
+    columns, metadata = read_columns(path, _PARQUET, "parquet")
+    source = from_json(metadata[KEY.encode()].decode())
     starts = np.diff(columns["episode"], prepend=-1)
     if not len(starts) or not np.isin(starts, (0, 1)).all() or starts[0] != 1:
         raise ValueError("its episodes must be numbered 0, 1, 2 and so on, and are not")
     lengths = np.bincount(columns["episode"]).astype(np.int32)
-    check_unpacked(len(lengths) * (int(lengths.max()) + 1) * row_size, size)  # the size as arrays [episode, time]
+    row_size = sum(column.nbytes for column in columns.values()) // len(starts)
+    spend(len(lengths) * (int(lengths.max()) + 1) * row_size)  # as arrays [episode, time]
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 
@@ -181,24 +175,6 @@ def _read_parquet(path: Path) -> Dataset:
         columns["agent"][last],
         source,
     )
-
-
-def arrow_item_size(kind: Any) -> int:
-    """Bytes of one value in an Arrow column: a number, a boolean, or a vector."""
-    types = optional_package("pyarrow.types", EXTRA)
-    if types.is_fixed_size_list(kind):
-        return kind.list_size * arrow_item_size(kind.value_type)
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        raise ValueError(f"a column has the type {kind}, which is no type of numbers")
-    return max(1, kind.bit_width // 8)
-
-
-def arrow_column(column: Any) -> np.ndarray:
-    """An Arrow column as an array."""
-    if column.null_count:
-        raise ValueError("a value is missing")
-    size = getattr(column.type, "list_size", None)
-    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
 
 
 def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:

@@ -48,6 +48,8 @@ def relabel(
             raise ValueError(
                 f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}"
             )
+        if not np.isfinite(found).all():
+            raise ValueError(f"the reward function must return finite numbers, not {found[~np.isfinite(found)][0]}")
         rewards = np.zeros_like(dataset.rewards)
         rewards[dataset.is_step] = found
         return dataclasses.replace(dataset, rewards=rewards)

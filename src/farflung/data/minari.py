@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -17,9 +18,20 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import check_dataset_id
 from farflung.config.checks import optional_package
-from farflung.config.reading import MOST_VALUES, check_unpacked, file_size, member, one_line_errors, parse_object, read_object
-from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
-from farflung.data.episodes import Contents, Dataset, Source, checked, joined
+from farflung.config.reading import (
+    MOST_VALUES,
+    file_size,
+    member,
+    parse_object,
+    read_object,
+    reading,
+    size_on_disk,
+    spend,
+    spend_on_options,
+)
+from farflung.data.archives import KEY
+from farflung.data.columns import EXTRA, read_columns
+from farflung.data.episodes import COLUMNS, Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
 from farflung.runs import interrupts
 from farflung.runs.files import sync, write_errors
@@ -31,6 +43,9 @@ _METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 _COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+_BYTES_PER_EPISODE = 2**14
+"""What HDF5 needs for an episode beside its numbers."""
+_WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 
 _Episode = tuple[dict[str, np.ndarray], int]
 """The columns of one episode, and its agent."""
@@ -75,6 +90,7 @@ def to_minari(
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             storage = storage or _new(dataset_id, part, data_format)
+            _check_room(Path(storage.data_path), part)
             storage.update_episodes(_buffers(part))
             team = part.source.metadata.get("team")
             about = (
@@ -108,6 +124,15 @@ def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Ite
             if path.exists():
                 path.rename(Path(folder, "old"))
             new.rename(path)
+
+
+def _check_room(folder: Path, part: Dataset) -> None:
+    """Raises OSError if the disk has no room for a part: HDF5 would find out too late, and crash."""
+    size = sum(file.stat().st_size for file in folder.glob(_HDF5))
+    needed = sum(getattr(part, name).nbytes for name in COLUMNS) + _BYTES_PER_EPISODE * len(part)
+    if hasattr(os, "posix_fallocate"):
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            os.posix_fallocate(trial.fileno(), size, needed)
 
 
 @contextlib.contextmanager
@@ -169,14 +194,17 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
 def from_minari(dataset: Any) -> Dataset:
     """Reads a Minari dataset by any author, given the dataset or its id; its spaces must be discrete or vectors."""
     minari = optional_package("minari", EXTRA)
+    if not isinstance(dataset, str | minari.MinariDataset):
+        raise ValueError(f"a dataset is a Minari dataset or its id, not {type(dataset).__name__}")
     name = dataset if isinstance(dataset, str) else dataset.id
     if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
         raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")
-    with one_line_errors(f"the Minari dataset {name} cannot be read"):
+    path = minari_path(name) / "data" if isinstance(dataset, str) else Path(dataset.storage.data_path)
+    with reading(f"the Minari dataset {name} cannot be read", path):
         if isinstance(dataset, str):
-            _check_metadata(minari_path(name) / "data")
+            _check_metadata(path)
             dataset = minari.load_dataset(name)
-        return checked(_read_all(dataset))
+        return checked(_read_all(dataset, path))
 
 
 def _check_metadata(path: Path) -> None:
@@ -189,7 +217,7 @@ def _check_metadata(path: Path) -> None:
     num_episodes = metadata["total_episodes"]
     if num_episodes == 0:
         raise ValueError("there are no episodes")
-    if not isinstance(num_episodes, int) or not 0 < num_episodes <= _folder_size(path):
+    if not isinstance(num_episodes, int) or not 0 < num_episodes <= size_on_disk([path]):
         raise ValueError(f"there are not as many as {num_episodes} episodes")
 
 
@@ -206,18 +234,13 @@ def _check_space(space: dict[str, Any]) -> None:
         raise ValueError(f"a discrete space must have 1 to {MOST_VALUES:,} values")
 
 
-def _folder_size(path: Path) -> int:
-    return sum(each.lstat().st_size for each in path.rglob("*"))
-
-
-def _read_all(dataset: Any) -> Dataset:
-    source, path = _source(dataset), Path(dataset.storage.data_path)
-    size, parts, longest = _folder_size(path), [], 0
+def _read_all(dataset: Any, path: Path) -> Dataset:
+    source, parts, longest = _source(dataset), [], 0
     read = _read_hdf5 if dataset.storage.FORMAT == "hdf5" else _read_arrow
     episodes = read(path, dataset.storage.FORMAT, [int(index) for index in dataset.episode_indices])
     while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
-        longest = max(longest, *(sum(column.nbytes for column in columns.values()) for columns, _ in some))
-        check_unpacked(longest * dataset.total_episodes, size)  # the size as arrays [episode, time]
+        longest, before = max(longest, *(sum(each.nbytes for each in columns.values()) for columns, _ in some)), longest
+        spend((longest - before) * dataset.total_episodes)  # as arrays [episode, time]
         parts.append(_read(some, source, dataset))
     return joined(parts)
 
@@ -249,13 +272,18 @@ def _source(dataset: Any) -> Source:
 def _installed(spec: EnvSpec) -> EnvSpec | None:
     """The specification of an environment that is installed here; None for any other, which could be any program.
 
-    Only the options are taken from the file; the program is the one that Gymnasium has registered for the id.
+    The program is the one that Gymnasium has registered for the id. Only options of Gymnasium's tables and of farflung's worlds
+    are taken from the file: those of others could ask for anything.
     """
     known = gymnasium.registry.get(spec.id)
     if known is None or spec.additional_wrappers:
         return None
     if spec.id.startswith("farflung/"):  # older datasets name modules that have moved
         spec.entry_point, spec.vector_entry_point = known.entry_point, known.vector_entry_point
+    spec.kwargs.pop("render_mode", None)  # no window opens for a file
+    if not str(known.entry_point).startswith(_WITH_OPTIONS) and spec.kwargs != known.kwargs:
+        return None
+    spend_on_options(spec.kwargs)
     return spec if spec.entry_point == known.entry_point else None
 
 
@@ -284,7 +312,7 @@ def _blank(space: gymnasium.Space[Any], *shape: int) -> np.ndarray:
 
 def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]:
     h5py = optional_package("h5py", EXTRA)
-    size, unpacked = file_size(member(path, _HDF5)), 0
+    spend(file_size(member(path, _HDF5)))
 
     def own(group: Any, name: str, kind: type) -> Any:
         # A link could lead anywhere, also to other files.
@@ -299,23 +327,18 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]
                 column = own(group, name, h5py.Dataset)
                 if column.is_virtual or column.external or column.dtype.kind not in "biuf":
                     raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
-                unpacked += column.nbytes
-                check_unpacked(unpacked, size)
+                # Chunks are unpacked as a whole, even if the column is shorter.
+                spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
                 columns[name] = np.asarray(column[()])
             yield columns, int(group.attrs.get("agent", 0))
 
 
 def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterator[_Episode]:
     """Reads Minari's Arrow and Parquet files, which have one row per observation; other columns are blank in the last row."""
-    datasets = optional_package("pyarrow.dataset", EXTRA)
     for index in indices:
         folder = member(path, str(index))
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith((".", "_", _METADATA)))
-        files = [member(folder, name) for name in names]
-        size = sum(map(file_size, files))
-        found = datasets.dataset([str(each) for each in files], format=data_format)
-        row_size = sum(arrow_item_size(found.schema.field(name).type) for name in _COLUMNS)
-        check_unpacked(found.count_rows() * row_size, size)
-        table = found.to_table(columns=list(_COLUMNS))
-        columns = {name: arrow_column(table[name])[: table.num_rows - (name != "observations")] for name in _COLUMNS}
+        found = [read_columns(member(folder, name), _COLUMNS, data_format)[0] for name in names]
+        columns = {name: np.concatenate([each[name] for each in found]) for name in _COLUMNS}
+        columns = {name: each if name == "observations" else each[:-1] for name, each in columns.items()}
         yield columns, int(read_object(member(folder, _METADATA)).get("agent", 0))

@@ -46,7 +46,14 @@ class Acting(eqx.Module):
         return self.sample_one
 
     def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
+        """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
+        if isinstance(self.actions, Discrete):
+            return actions
+        is_bounded, low, high = (_last(part, actions.ndim) for part in box(self.actions))
+        squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
+        least, most = (_last(_single(bounds), actions.ndim) for bounds in (self.actions.low, self.actions.high))
+        # Squashed actions are clipped as well: rounding may exceed a bound in the last bit.
+        return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 class NeuralPolicy(Acting):
@@ -180,17 +187,6 @@ class UniformPolicy(Acting):
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
-
-
-def executed(space: Discrete | Box, actions: Array) -> Array:
-    """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
-    if isinstance(space, Discrete):
-        return actions
-    is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
-    squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
-    least, most = (_last(_single(bounds), actions.ndim) for bounds in (space.low, space.high))
-    # Squashed actions are clipped as well: rounding may exceed a bound in the last bit.
-    return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:

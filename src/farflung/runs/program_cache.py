@@ -22,7 +22,10 @@ def keep_programs() -> None:
     from the folder is the very program that was compiled, so results stay the same. A folder that is damaged, full, read-only
     or used by several processes costs time, never a result.
     """
-    own = os.fspath(_user_cache() / "farflung" / "programs" / _kind_of_machine())
+    try:
+        own = os.fspath(_user_cache() / "farflung" / "programs" / _kind_of_machine())
+    except (OSError, RuntimeError):  # such as for a user without a home folder
+        return
     settings: Any = jax.config
     if not settings.jax_enable_compilation_cache or settings.jax_compilation_cache_dir not in (None, own):
         return

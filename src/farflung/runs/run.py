@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.reading import check_version, file_size, member, one_line_errors, read_arrays, read_object
+from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading, spend
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
 from farflung.runs.files import FORMAT_VERSION, archive, save_figure, sync, to_json, umask, write_errors
@@ -29,6 +30,7 @@ from farflung.runs.metrics_table import read_table, write_table
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics, last_percent
 from farflung.worlds.kinds import read_world
+from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -181,23 +183,24 @@ def discard_run(path: Path) -> None:
         raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
 
 
-def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorithm | None = None) -> Run:
+def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None = None) -> Run:
     """Reads a run that `save_run` has written.
 
     Args:
-        world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
+        world: the world of the run, as `explore` takes it; needed only if the run records it as custom:NAME, or by the name
+            of a class.
         algorithm: the algorithm of the run, if it is not one of farflung's: it knows the shape of its team.
     """
     path = Path(path)
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
         raise ValueError(f"{path} holds an unfinished training: finish it with farflung resume {path}")
-    with one_line_errors(f"{path} is not a run that can be read"):
+    with reading(f"{path} is not a run that can be read", *(path / name for name in _FILES)):
         header = read_object(member(path, CONFIG))
         config = read_config(header)
         check_files(header, path)
         summary = read_summary(read_object(member(path, SUMMARY)))
         updates, _, metrics = read_table(member(path, METRICS), config.seeds, config.updates)
-        world = world_from(member(path, WORLD)) if world is None else world
+        world = world_from(member(path, WORLD)) if world is None else as_world(world)
         arrays = read_versioned(member(path, POLICIES))
         policies = team_from_arrays(arrays, config, world, algorithm)
         host_statistics = read_host_statistics(arrays, config, len(updates))
@@ -284,7 +287,7 @@ def _checksum(header: Mapping[str, Any]) -> str:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    file_size(path)  # raises ValueError unless it is a regular file
+    spend(file_size(path))  # not of its memory, but a file with holes has no end
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -307,13 +310,25 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
     for name in summary.keys() & _TYPES.keys():
         if not isinstance(summary[name], _TYPES[name]) or (_TYPES[name] is int and isinstance(summary[name], bool)):
             raise ValueError(f"{name} in {SUMMARY} has the wrong type {type(summary[name]).__name__}")
-    numbers = [*summary.get("random", {}).values(), *summary.get("percent_of_ceiling", ())]
-    for values in summary.get("final", {}).values():
-        numbers += values if isinstance(values, list) else [values]
-    numbers += [value for name, value in summary.get("ceiling", {}).items() if name in ("bound", "normalized_bound")]
-    if not all(number is None or isinstance(number, int | float) for number in numbers):
-        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    for name in summary.keys() & {"final", "random", "percent_of_ceiling"}:
+        summary[name] = _numbers(summary[name])
+    if "ceiling" in summary:
+        of_ceiling = {
+            name: _numbers(value) for name, value in summary["ceiling"].items() if name in ("bound", "normalized_bound")
+        }
+        summary["ceiling"] = {**summary["ceiling"], **of_ceiling}
     return summary
+
+
+def _numbers(values: Any) -> Any:
+    """Numbers from `summary.json`, or lists or dictionaries of them."""
+    if isinstance(values, dict):
+        return {name: _numbers(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    if values is not None and not isinstance(values, int | float):
+        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    return math.nan if values is None else values
 
 
 def versioned_archive(arrays: Mapping[str, Any]) -> bytes:

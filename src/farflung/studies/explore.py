@@ -3,32 +3,32 @@
 import contextlib
 import dataclasses
 import importlib
-import inspect
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung.algorithms import Algorithm
+from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
+from farflung.bounds.programs import free_memory
 from farflung.config import Explore
-from farflung.config.checks import check_checkpoints
-from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.checks import MOST, check_checkpoints, check_name
+from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
+from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
@@ -47,7 +47,14 @@ from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _CEILING_SECONDS = 5
+_BYTES_PER_STEP = 16
+"""The least memory for a step: its state, action, random number and weight."""
 _LOGS = Path("logs")
+_FOR_EVERY_ALGORITHM = {
+    *("world", "horizon", "slip", "algorithm", "seeds", "updates", "log_every", "stop_when_flat"),
+    *("agents", "trajectories", "batch_size"),
+}
+"""Settings that hold for an algorithm of a user's own too."""
 
 OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
 """An algorithm, or a function of a config and a world that makes one."""
@@ -55,7 +62,7 @@ OwnEntropy = Entropy | Callable[[Any], Entropy]
 """An entropy, or a function of a world that makes one."""
 
 
-class Own(NamedTuple):
+class UserParts(NamedTuple):
     """A user's own parts of a training; None for what the config names."""
 
     algorithm: OwnAlgorithm | None = None
@@ -78,9 +85,10 @@ def explore(
     checkpoint_updates: int | None = None,
     **settings: Any,
 ) -> Run:
-    """Trains a team of agents to visit, together, as many different states as evenly as possible.
+    """Trains a team of agents to maximise the entropy of the states that they visit together.
 
-    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it.
+    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it. If nothing was
+    recorded yet, the interrupt is raised.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
@@ -104,30 +112,73 @@ def explore(
         checkpoint_updates: updates between checkpoints, at most.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
-    check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    for name in settings:
+        check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
     keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
-    own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
-    settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
+    own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
+    defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
+    for name, part in named.items():
+        if isinstance(part, str) and part != defaults[name]:
+            settings[name] = part
+        elif part is not None and not isinstance(part, str):
+            settings[name] = name_of(part)
     if isinstance(world, str | Path):
-        config = Explore(str(world), **settings)
-        environment = as_world(config.world, horizon=config.horizon, slip=config.slip)
+        config, made = Explore(str(world), **settings), None
     else:
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        environment = as_world(world).with_environment()
-        config = Explore(environment.name, **settings)
-    config = config.resolved(has_vectors=environment.projection is not None)
-    made = algorithm_for(config, environment, own)
-    config = _with_sizes(config, made, environment, settings)
-    if environment.projection is not None:
-        check_num_samples(config, environment.projection, environment.horizon)
+        made = as_world(world).with_environment()
+        config = Explore(made.name, **settings)
+    return explore_config(
+        config,
+        made,
+        own,
+        given=settings.keys(),
+        out=out,
+        force=force,
+        on_progress=on_progress,
+        loggers=loggers,
+        live=live,
+        checkpoint_minutes=checkpoint_minutes,
+        checkpoint_updates=checkpoint_updates,
+    )
+
+
+def explore_config(
+    config: Explore,
+    world: World | None = None,
+    own: UserParts = UserParts(),  # noqa: B008
+    *,
+    given: Collection[str],
+    out: str | Path | None = None,
+    force: bool = False,
+    on_progress: Callable[[Status], None] | None = None,
+    loggers: Sequence[Logger | str] = (),
+    live: bool = True,
+    checkpoint_minutes: float = MINUTES,
+    checkpoint_updates: int | None = None,
+) -> Run:
+    """Trains the team of a config, as `explore` does.
+
+    Args:
+        world: the world, if the name in the config is not enough to make it.
+        given: the names of the settings that the user has chosen.
+    """
+    check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    if world is None:
+        world = as_world(config.world, horizon=config.horizon, slip=config.slip)
+    config = config.resolved(has_vectors=world.projection is not None)
+    algorithm = algorithm_for(config, world, own, given)
+    config = _with_sizes(config, algorithm, world, given)
+    if world.projection is not None:
+        check_num_samples(config, world.projection, world.horizon)
     if out is None:
-        return _train(config, environment, made, None, on_progress, loggers, live=live)
+        return _train(config, world, algorithm, None, on_progress, loggers, live=live)
     out = Path(out)
     run.check_destination(out, force)
-    with new_checkpoints(out, config, environment, checkpoint_minutes, checkpoint_updates) as checkpointer:
-        return _train(config, environment, made, checkpointer, on_progress, loggers, live=live)
+    with new_checkpoints(out, config, world, checkpoint_minutes, checkpoint_updates) as checkpointer:
+        return _train(config, world, algorithm, checkpointer, on_progress, loggers, live=live)
 
 
 def resume(
@@ -147,30 +198,42 @@ def resume(
 
     Args:
         path: the directory that its run was to be saved in.
-        world: the world of the run, where only the program that began the training can make it again.
-        algorithm: likewise, where it cannot be imported.
-        credit: likewise.
-        entropy: likewise.
+        world: the world of the run; give it again if the run records it as custom:NAME, or by the name of a class.
+        algorithm: your own algorithm; give it again if the run records it as custom:NAME.
+        credit: your own credit; give it again if the run records it as custom:NAME.
+        entropy: your own entropy; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
-        made = algorithm_for(config, world, Own(algorithm, credit, entropy), is_from_file=True)
+        made = algorithm_for(config, world, UserParts(algorithm, credit, entropy), is_from_file=True)
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
 
 
-def algorithm_for(config: Explore, world: World, own: Own = Own(), *, is_from_file: bool = False) -> Algorithm:  # noqa: B008
-    """The algorithm that a config names, or that a user gives."""
+def algorithm_for(
+    config: Explore,
+    world: World,
+    own: UserParts = UserParts(),  # noqa: B008
+    given: Collection[str] = (),
+    *,
+    is_from_file: bool = False,
+) -> Algorithm:
+    """The algorithm that a config names, or that a user gives.
 
-    def found(what: str, default: str | None) -> Any:
-        given, name = getattr(own, what), getattr(config, what)
-        if given is not None or name == default or ":" not in name:
-            return given
+    Args:
+        given: the names of the settings that the user has chosen.
+        is_from_file: whether the config was read from a file, whose names are imported only if they are installed.
+    """
+
+    def found(part: str, default: str | None) -> Any:
+        own_part, name = getattr(own, part), getattr(config, part)
+        if own_part is not None or name == default or ":" not in name:
+            return own_part
         if is_from_file:
-            check_installed(name, f"the {what} {name}")
-        return import_object(name, what)
+            check_installed(name, f"the {part} {name}")
+        return import_object(name, part)
 
     algorithm, credit, entropy = found("algorithm", ALGORITHM), found("credit", None), found("entropy", ENTROPY)
     if algorithm is None:
@@ -178,25 +241,31 @@ def algorithm_for(config: Explore, world: World, own: Own = Own(), *, is_from_fi
             entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
         fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
         return pgpse(config, world, credit=credit, entropy=fixed)
-    if credit is not None or entropy is not None:
-        raise ValueError("credit and entropy are parts of PGPSE: an algorithm of your own has its own")
-    made = algorithm() if inspect.isclass(algorithm) else algorithm
+    made = instance_of(algorithm, "algorithm")
     if not isinstance(made, Algorithm) and callable(made):
-        made = made(config, world)
+        made = made(config, world)  # which may use every setting, but not a credit or entropy of the user's own
+        ignored = {name for name, part in (("credit", credit), ("entropy", entropy)) if part is not None}
+    else:
+        ignored = {field.name for field in dataclasses.fields(Explore)} - _FOR_EVERY_ALGORITHM
     if not isinstance(made, Algorithm):
-        raise ValueError(f"an algorithm has batch_size, num_trajectories, init and learn, unlike {type(made).__name__}")
+        missing = [name for name in ("batch_size", "num_trajectories", "init", "learn") if not hasattr(made, name)]
+        raise ValueError(f"{type(made).__name__} is not an algorithm: it has no {', '.join(missing)}")
+    for name in sorted(ignored & set(given)):
+        raise ValueError(f"{name} is a setting of pgpse, and an algorithm of your own has its own settings: drop {name}")
     return made
 
 
-def _with_sizes(config: Explore, algorithm: Algorithm, world: World, settings: dict[str, Any]) -> Explore:
+def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Collection[str]) -> Explore:
     """The config with the sizes of an algorithm of the user's own."""
-    team = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()).team, jr.key(0))
+    team = team_shape(algorithm, world)
     sizes: dict[str, Any] = {"batch_size": algorithm.batch_size}
     if (team.num_agents, algorithm.num_trajectories) != (config.num_policies, config.trajectories_per_policy):
+        if config.single:
+            raise ValueError(f"single asks for one policy, but the algorithm has {team.num_agents}")
         sizes |= {"agents": team.num_agents, "trajectories": algorithm.num_trajectories}
     for name, size in sizes.items():
-        if settings.get(name, size) not in (size, getattr(Explore, name)):
-            raise ValueError(f"the algorithm has {name} = {size}, and {settings[name]} was asked for")
+        if name in given and getattr(config, name) != size:
+            raise ValueError(f"{name} is {getattr(config, name)}, but the algorithm has {size}: drop {name}")
     is_as_asked = all(getattr(config, name) == size for name, size in sizes.items())
     return config if is_as_asked else dataclasses.replace(config, **sizes)
 
@@ -212,6 +281,7 @@ def _train(
     live: bool,
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
+    _check_steps(config, world)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -257,6 +327,15 @@ def _train(
             if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
                 checkpointer.discard()
     return trained
+
+
+def _check_steps(config: Explore, world: World) -> None:
+    """Raises ValueError if an update has more steps than can be counted, or than the memory holds."""
+    num_steps = run.steps_per_update(config, world)
+    needed, free = _BYTES_PER_STEP * num_steps * len(config.seeds), free_memory()
+    if num_steps > MOST or (needed > free and runs_on_cpu()):
+        limit = f"{MOST:,} can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
+        raise ValueError(f"an update has {num_steps:,} steps, but only {limit}: choose a smaller batch, team or horizon")
 
 
 def _with_paths(trained: Run) -> Run:

@@ -96,7 +96,8 @@ def compare(runs: Mapping[str, Sequence[Run]] | Sequence[Run], metric: str = "no
     try:
         import rliable.library  # noqa: F401
     except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
-        raise ValueError("comparisons need rliable, and it needs pandas 2: pip install 'farflung[compare]'") from None
+        needed = "comparisons need rliable, and it needs pandas 2"
+        raise ValueError(f"{needed}: pip install '.[compare]', in a clone of farflung") from None
     grouped = by_algorithm_and_task(runs)
     tasks, left_out = _shared_tasks(grouped)
     shared = {name: {task: runs[task] for task in tasks} for name, runs in grouped.items()}

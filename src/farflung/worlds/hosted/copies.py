@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,21 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from farflung.worlds.hosted.modules import OwnModules, forget_safe_path, own_modules
+
 Make = Callable[[], gymnasium.Env[Any, Any]]
 Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
 """Names of attributes, or a function of the environment and its observation."""
-
-
-@dataclass(frozen=True)
-class FromId:
-    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
-
-    environment: str
-    options: dict[str, Any] = field(default_factory=dict)
-    max_episode_steps: int | None = None
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(self.environment, max_episode_steps=self.max_episode_steps, **self.options)
+FAILURES = (Exception, SystemExit)
+"""What counts as a failure of an environment: it may raise anything, and `sys.exit` must not end farflung."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +28,22 @@ class Copy:
     make: Make
     observe: Observe | None
     number: int
+    own_modules: OwnModules | None = field(default_factory=own_modules)
+    """Finds the modules that the user has named, in a worker too."""
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
             for number in (signal.SIGINT, signal.SIGTERM):  # the parent process handles these
                 signal.signal(number, signal.SIG_IGN)
-        environment = self.make()
-        if self.observe is not None:
-            environment = ObserveWrapper(environment, self.observe)
+            forget_safe_path()
+            if self.own_modules is not None:
+                sys.meta_path.append(self.own_modules)
+        try:
+            environment = self.make()
+            if self.observe is not None:
+                environment = ObserveWrapper(environment, self.observe)
+        except FAILURES as error:
+            raise CopyError.of(self.number, error) from error
         return NumberedErrors(environment, self.number)
 
 
@@ -53,7 +54,7 @@ class CopyError(Exception):
     """The number of the copy, if it runs in this process."""
 
     @classmethod
-    def of(cls, number: int, error: Exception) -> "CopyError":
+    def of(cls, number: int, error: BaseException) -> "CopyError":
         found = cls(f"{type(error).__name__}: {error}")
         found.number = number
         return found
@@ -70,13 +71,13 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         try:
             return self._step(action)
-        except Exception as error:
+        except FAILURES as error:
             raise CopyError.of(self._number, error) from error
 
     def reset(self, **options: Any) -> Any:
         try:
             return self.env.reset(**options)
-        except Exception as error:
+        except FAILURES as error:
             raise CopyError.of(self._number, error) from error
 
     def close(self) -> None:
@@ -88,36 +89,26 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
                 os._exit(1)  # without a parent, Gymnasium's worker would print its error to the terminal
 
 
-class ObserveWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ObserveWrapper(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Replaces the observation by attributes of the environment, or by the result of a function."""
+
+    _dtype: Any = None
 
     def __init__(self, env: gymnasium.Env[Any, Any], observe: Observe) -> None:
         super().__init__(env)
         self._observe = observe
-        observation, _ = env.reset(seed=0)
-        self._dtype: np.dtype[Any] = np.dtype(np.int64)
-        first = self._replaced(observation, None)
+        first = self.observation(env.reset(seed=0)[0])
         if not (np.issubdtype(first.dtype, np.integer) or np.issubdtype(first.dtype, np.floating) or first.dtype == bool):
             raise ValueError(f"observe must give numbers, not {first.dtype}")
-        if np.issubdtype(first.dtype, np.floating):
-            self._dtype = np.dtype(np.float64)
-            self.observation_space = spaces.Box(-np.inf, np.inf, first.shape, np.float64)
-        else:
-            limits = np.iinfo(np.int64)
-            self.observation_space = spaces.Box(limits.min, limits.max, first.shape, np.int64)
+        is_real = np.issubdtype(first.dtype, np.floating)
+        self._dtype = np.float64 if is_real else np.int64
+        low, high = (-np.inf, np.inf) if is_real else (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+        self.observation_space = spaces.Box(low, high, first.shape, self._dtype)
 
-    def step(self, action: Any) -> Any:
-        observation, *rest = self.env.step(action)
-        return self._replaced(observation, self._dtype), *rest
-
-    def reset(self, **options: Any) -> Any:
-        observation, info = self.env.reset(**options)
-        return self._replaced(observation, self._dtype), info
-
-    def _replaced(self, observation: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    def observation(self, observation: Any) -> np.ndarray:
         if callable(self._observe):
-            return np.atleast_1d(np.asarray(self._observe(self.env, observation), dtype))
-        return np.concatenate([np.asarray(self._attribute(name), dtype).reshape(-1) for name in self._observe])
+            return np.atleast_1d(np.asarray(self._observe(self.env, observation), self._dtype))
+        return np.concatenate([np.asarray(self._attribute(name), self._dtype).reshape(-1) for name in self._observe])
 
     def _attribute(self, name: str) -> Any:
         try:

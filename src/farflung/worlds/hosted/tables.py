@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a world that is stepped on the host."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -12,13 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import check_positive, unknown_name, whole_number
-from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
-from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
+from farflung.config.checks import whole_number
+from farflung.config.reading import one_line_errors, parse_object, reason
+from farflung.worlds.hosted.copies import FAILURES, Make, Observe, ObserveWrapper
+from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -35,7 +36,7 @@ class HostedTable(HostedWorld):
 
     index: StateIndex
     """Maps observations to states; if the space doesn't list all states, each new observation adds one."""
-    env_actions: list[Any]
+    env_actions: Sequence[Any]
     """The environment's own action for each action index."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the map whose cells are the states, numbered row by row."""
@@ -50,8 +51,8 @@ class HostedTable(HostedWorld):
     def actions(self) -> Discrete:  # type: ignore[override]
         return Discrete(len(self.env_actions))
 
-    def seen(self, observation: Any) -> int:
-        return int(self.index(_batch_of_one(observation))[0])
+    def state_of(self, observation: Any) -> int:
+        return int(self.index(observation)[0])
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.env_actions[int(action)]
@@ -92,7 +93,7 @@ class HostedTable(HostedWorld):
         grid = None if fields["grid"] is None else tuple(whole_number("grid", size) for size in fields["grid"])
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
-        actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
+        actions = range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
     def remade(self, **stepping: Any) -> "HostedTable":
@@ -154,36 +155,32 @@ def hosted(
             three times as wide as what random actions reach).
         high: upper end of the grid in each feature.
         copies: number of copies stepped together in this process.
-        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process.
+        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process. At most 32
+            for each CPU core are started.
         timeout: seconds after which a worker that doesn't respond is restarted.
         options: passed to `gymnasium.make`.
     """
-    check_positive("timeout", timeout)
+    stepping = checked_stepping(copies, workers, timeout)
     observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
-    copies = whole_number("copies", copies)
-    workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
-    make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
+    make: Make = from_id(environment, options, horizon) if isinstance(environment, str) else environment
     given = environment if isinstance(environment, str) else ""
     if options and not given:
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
-    try:
-        first = make()
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(_cannot_make(given or getattr(environment, "__name__", repr(environment)), error)) from None
+    first = first_copy(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
     bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
     settings = recipe if given and not callable(observe) else {}
-    stepping: dict[str, Any] = {"observe": observe, "copies": copies, "workers": workers, "timeout": timeout}
-    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, **stepping}
+    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
     try:
         seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
-        if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
+        has_reals = any(part.is_real for part in parts_of(seen.observation_space))
+        if has_reals and (bins is None or is_projected or not has_choices):
             return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
         if is_projected:
             raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
@@ -192,22 +189,12 @@ def hosted(
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    except FAILURES as error:  # an environment may raise anything
+        raise ValueError(f"{name} fails: {type(error).__name__}: {reason(error)}") from error
     finally:
-        first.close()
+        with contextlib.suppress(*FAILURES):
+            first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
-
-
-def _batch_of_one(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {key: _batch_of_one(part) for key, part in observation.items()}
-    return tuple(map(_batch_of_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
-
-
-def _cannot_make(name: str, error: Exception) -> str:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound):
-        return unknown_name("environment", name, gymnasium.registry, ["a Gymnasium id, or module:id to import it first"])
-    return f"Gymnasium cannot make {name!r}: {message}"
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:
