@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-FITTED = 4
-"""The slope is that of the last doublings, where what doesn't grow no longer counts."""
+FITTED = 7
+"""Sizes to which the slope is fitted, from the largest down: there, what doesn't grow no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,14 @@ class Result:
     """Of one evaluation, the best of several, without compilation; on a CPU, seconds of all its cores."""
     megabytes: list[float]
     """Arguments, results and intermediate values, as XLA plans them."""
-    slope: float | None
-    memory_slope: float | None
+
+    @property
+    def slope(self) -> float | None:
+        return _slope(self.sizes, self.seconds)
+
+    @property
+    def memory_slope(self) -> float | None:
+        return _slope(self.sizes, self.megabytes)
 
 
 def sweeps() -> list[Sweep]:
@@ -178,9 +184,7 @@ def measure(sweep: Sweep, config: Growth) -> Result:
         if seconds[-1] > config.most_seconds:
             break
     device = f"CPU ({platform.machine()})" if is_cpu else jax.local_devices()[0].device_kind
-    return Result(
-        sweep.name, device, sweep.expected, sizes, seconds, megabytes, _slope(sizes, seconds), _slope(sizes, megabytes)
-    )
+    return Result(sweep.name, device, sweep.expected, sizes, seconds, megabytes)
 
 
 def _best(work: Callable[[], Any], clock: Callable[[], float]) -> float:

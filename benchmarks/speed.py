@@ -49,7 +49,7 @@ def measure(config: Speed) -> Result:
 
     from benchmarks import per_step
     from farflung import MAZE, PGPSE, make_tabular_world, train
-    from farflung.cli.terminal import num_cores
+    from farflung.config.checks import num_cores
 
     world = make_tabular_world("maze-stoc")
     algorithm = PGPSE(config.agents, batch_size=config.batch_size)
@@ -98,7 +98,8 @@ def measure(config: Speed) -> Result:
 
 def main() -> None:
     config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
-    from farflung.cli.terminal import num_cores, use_all_cores
+    from farflung.cli.terminal import use_all_cores
+    from farflung.config.checks import num_cores
 
     use_all_cores()
     result = measure(config)
