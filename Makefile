@@ -26,6 +26,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
 	@$(BIN)/python -m benchmarks.particles
+	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
 
 soak: .venv/installed
