@@ -49,12 +49,12 @@ def test_only_leftovers_of_killed_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".git", "inside", "room-det"]
 
 
-@pytest.mark.parametrize(("target", "message"), [("../others", "leads out of its directory"), ("runs", "[Ll]oop|levels of")])
-def test_a_link_in_the_folder_is_not_followed(tmp_path, target, message):
+@pytest.mark.parametrize("target", ["../others", "runs"])
+def test_a_link_in_the_folder_is_not_followed(tmp_path, target):
     (tmp_path / "others" / "room-det").mkdir(parents=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "runs").symlink_to(target)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="leads out of its directory"):
         compiled_for([{"runs/room-det": part("room-det")}], tmp_path / "out")
     assert (tmp_path / "others" / "room-det").exists()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 
 from farflung.config import Explore
-from farflung.config.reading import member, one_line_errors
+from farflung.config.reading import member
 from farflung.figures.style import team_label
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.runs import interrupts
@@ -115,8 +115,7 @@ def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dic
     """The finished runs in the folder; unusable runs are deleted."""
     runs = {}
     for name, config in wanted.items():
-        with one_line_errors(f"{out} cannot be used"):
-            folder = member(out, name)
+        folder = member(out, name)
         if not folder.exists():
             continue
         try:
