@@ -35,6 +35,7 @@ class Plot(NamedTuple):
     title: str
     caption: str
     draw: Callable[[], Figure]
+    formats: tuple[str, ...] = ("png", "svg")
 
 
 class Picture(NamedTuple):
@@ -68,6 +69,8 @@ class Table(NamedTuple):
     caption: str = ""
     groups: Sequence[str] = ()
     columns: Sequence[str] = ()
+    links: Sequence[str] = ()
+    """Where the name of each row leads."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -116,13 +119,17 @@ def versions() -> str:
 
 
 def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | None) -> list[Picture]:
-    """Saves each figure as PNG and SVG; the folder is replaced as a whole."""
+    """Saves each figure in its formats; the folder is replaced as a whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.parent / f".{folder.name}"
     shutil.rmtree(fresh, ignore_errors=True)  # left behind by a process that was killed
     fresh.mkdir()
     try:
-        jobs = [plot.draw for plot in plots.values()], [fresh / name for name in plots]
+        jobs = (
+            [plot.draw for plot in plots.values()],
+            [fresh / name for name in plots],
+            [plot.formats for plot in plots.values()],
+        )
         for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
             pass
         pictures = [
@@ -137,5 +144,5 @@ def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | 
     return pictures
 
 
-def _draw(draw: Callable[[], Figure], path: Path) -> None:
-    save_figure(draw(), path)
+def _draw(draw: Callable[[], Figure], path: Path, formats: tuple[str, ...]) -> None:
+    save_figure(draw(), path, formats)

@@ -228,13 +228,13 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path, formats: Sequence[str] = ("png", "svg")) -> None:
     """Saves a figure as PNG and SVG; the layout is computed once for both."""
-    formats: dict[str, dict[str, Any]] = {".png": {"dpi": 150}, ".svg": {"metadata": {"Date": None}}}
-    for suffix, options in formats.items():
+    options: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
+    for name in formats:
         file = io.BytesIO()
-        figure.savefig(file, format=suffix[1:], **options)
-        write_atomically(path.with_suffix(suffix), file.getvalue())
+        figure.savefig(file, format=name, **options[name])
+        write_atomically(path.with_name(f"{path.name}.{name}"), file.getvalue())
         figure.set_layout_engine("none")
 
 
