@@ -75,10 +75,15 @@ def contrast(weights: Sequence[int], *samples: Float[np.ndarray, "_ *axes"]) -> 
     parts = np.array([weight**2 * values.var(ddof=1) / len(values) for weight, values in zip(weights, by_seed, strict=True)])
     error = float(np.sqrt(parts.sum()))
     if error <= 1e-12 * abs(value) or error == 0:
-        return Difference(value, value, value, float(value == 0))
+        return exact(value)
     freedom = parts.sum() ** 2 / np.sum(parts**2 / np.array([len(values) - 1 for values in by_seed]))
     half_width = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
     return Difference(value, value - half_width, value + half_width, float(2 * stats.t.sf(abs(value) / error, freedom)))
+
+
+def exact(value: float) -> Difference:
+    """A difference that was computed without sampling."""
+    return Difference(value, value, value, float(value == 0))
 
 
 def mean_difference(higher: Float[np.ndarray, "_ *axes"], lower: Float[np.ndarray, "_ *axes"]) -> Difference:

@@ -13,7 +13,6 @@ from scipy import stats
 from farflung.bounds import theorems as theory
 from farflung.config import Concentration, Explore
 from farflung.runs.interrupts import Stopped
-from farflung.runs.statistics import Difference
 from farflung.studies.trials import begin, finish
 from farflung.worlds.named import make_tabular_world
 
@@ -133,11 +132,6 @@ def exact_deviation_probability(shares: Float[np.ndarray, " state"], num_samples
     probabilities = stats.multinomial.pmf(counts, num_samples, shares)
     is_low = stats.entropy(shares) - stats.entropy(counts, axis=1) > epsilon
     return float(probabilities[is_low].sum() + max(0.0, 1 - probabilities.sum()))
-
-
-def exact(value: float) -> Difference:
-    """A difference that was computed without sampling."""
-    return Difference(value, value, value, float(value == 0))
 
 
 def measured_samples(

@@ -13,8 +13,8 @@ from farflung.bounds.ceilings import Ceiling
 from farflung.bounds.theorems import Decomposition, mixture_decomposition
 from farflung.config import PAPER_WORLDS
 from farflung.runs.run import final_values
-from farflung.runs.statistics import Difference, Verdict, contrast, holm, mean_difference, spread_difference
-from farflung.studies.concentration.experiment import as_distributions, exact
+from farflung.runs.statistics import Difference, Verdict, contrast, exact, holm, mean_difference, spread_difference
+from farflung.studies.concentration.experiment import as_distributions
 from farflung.studies.reproduce.theorems import TheoremChecks
 from farflung.training.metrics import Metrics
 
@@ -309,7 +309,6 @@ def lead(findings: Findings, world: str, agents: int) -> Lead:
         np.asarray(findings.metrics[Cell(world, agents, kind)].normalized_entropy, np.float64).mean(axis=0)
         for kind in ("team", "single")
     )
-    # Single batches are noisy: a lead counts if it is more than the last percent of the curves shows by chance.
     behind = np.flatnonzero(team < single)
     if len(behind) == 0:
         return Lead(int(findings.updates[0]), 0.0)

@@ -119,7 +119,7 @@ def reproduce(
         report(SuiteStatus(1, 1, "datasets and offline RL"))
         shared: dict[str, Any] = {
             "ceilings": {key: bound.result() for key, bound in ceilings.items()},
-            "samples_needed_uniform": float(np.mean(_samples_needed(Cell("uniform", 1, ""), np.full((5, 1, 43), 1 / 43))[0])),
+            "samples_needed_uniform": _uniform_samples(next(iter(worlds.values())).num_states),
             "untrained_success": {name: float(rate.result()) for name, rate in chance.items()},
         }
         others = {cell: visits for part in untrained.values() for cell, visits in part.result().items()}
@@ -198,6 +198,12 @@ def _samples_needed(
         return together, together
     alone = measured_samples(generator, exact.reshape(-1, 1, exact.shape[-1]), EPSILON, DELTA, _DRAWS)
     return together, alone.reshape(exact.shape[:2]).mean(axis=1)
+
+
+def _uniform_samples(num_states: int) -> float:
+    """The number of samples that the entropy of the uniform distribution takes, as the mean of some measurements."""
+    uniform = np.full((5, 1, num_states), 1 / num_states)
+    return float(np.mean(_samples_needed(Cell("uniform", 1, "single"), uniform)[0]))
 
 
 def _untrained(config: Reproduce, name: str, world: TabularMDP) -> dict[Cell, Float[np.ndarray, "seed agent state"]]:

@@ -223,7 +223,8 @@ def samples_by_entropy(findings: Findings) -> Figure:
             ):
                 entropies = [getattr(each, part) for each in findings.decompositions[cell]]
                 axis.semilogy(entropies, needed[cell], marker, ms=4, color=color, mfc=face, ls="")
-        axis.semilogy(np.log(43), findings.samples_needed_uniform, "*", ms=11, color=RED)
+        num_states = findings.occupancy[team].shape[-1]
+        axis.semilogy(np.log(num_states), findings.samples_needed_uniform, "*", ms=11, color=RED)
         axis.set(title=world, xlabel="entropy, in nats")
         axis.grid(alpha=0.25, which="both")
     axes[0].set_ylabel(f"samples until within {EPSILON:g} nats ({100 * (1 - DELTA):g}%)")
