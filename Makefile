@@ -27,6 +27,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.checkpoints
 
 soak: .venv/installed
+	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/installed

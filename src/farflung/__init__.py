@@ -22,7 +22,8 @@ def __getattr__(name: str) -> Any:
     if callable(found) and not inspect.isclass(found):
         found = importlib.import_module("farflung.config.signatures").checked(found)
         found.__module__ = __name__  # pickle finds it here
-    return globals().setdefault(name, found)
+    globals()[name] = found
+    return found
 
 
 def _register_worlds() -> None:

@@ -199,7 +199,8 @@ def to_json(contents: Contents) -> str:
             "environment": source.environment,
             "world": world,
             "projection": None if source.projection is None else dataclasses.asdict(source.projection),
-        }
+        },
+        sort_keys=True,  # the metadata of a part that was read has another order
     )
 
 

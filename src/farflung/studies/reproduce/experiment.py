@@ -24,7 +24,7 @@ from farflung.numerics.compilation import SELDOM
 from farflung.policies import TabularSoftmax, softmax_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
-from farflung.runs.files import locked, open_collection
+from farflung.runs.destinations import Destination, claimed, open_collection
 from farflung.runs.run import Run
 from farflung.studies.concentration.experiment import as_distributions, measured_samples
 from farflung.studies.reproduce.claims import DELTA, EPSILON, Cell, Findings, Training
@@ -70,7 +70,7 @@ class Collected(NamedTuple):
 
 def reproduce(
     config: Reproduce,
-    out: str | Path,
+    out: str | Path | Destination,
     *,
     force: bool = False,
     on_progress: Callable[[SuiteStatus], None] | None = None,
@@ -82,9 +82,8 @@ def reproduce(
         force: delete the results in the folder if another version or other settings wrote them.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
     """
-    out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
-    open_collection(out, contents, force=force)
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     trainings = [Training(*pair) for pair in itertools.product(config.schedules, config.estimators)]
     cells = [Cell(world, agents, kind) for world in worlds for kind in _KINDS[:2] for agents in config.agents]
@@ -94,8 +93,9 @@ def reproduce(
     groups += [{_folder(trainings[0], cell): _explore_config(config, trainings[0], cell)} for cell in independent]
     places = {_folder(training, cell): (training, cell) for cell in cells for training in trainings}
     # The pool measures the random policy while teams train, and then the trained policies.
-    with locked(out), compiling_threads() as pool:
-        training_runs = train_all(groups, worlds, out, pool, report, note)
+    with claimed(out) as place, compiling_threads() as pool:
+        open_collection(place, contents, force=force)
+        training_runs = train_all(groups, worlds, place.folder, pool, report, note)
         random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
         ceilings = {
             (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)

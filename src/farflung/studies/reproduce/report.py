@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from farflung.data.q_learning import PAPER, goals_of
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
+from farflung.runs.destinations import Destination
 from farflung.runs.run import Run
 from farflung.runs.statistics import mean_and_interval
 from farflung.studies.concentration.experiment import as_distributions
@@ -42,7 +43,9 @@ class _Section(NamedTuple):
     """The CSV files with the numbers."""
 
 
-def write_report(reproduction: Reproduction, out: Path, began: float, executor: Executor | None = None) -> dict[str, Any]:
+def write_report(
+    reproduction: Reproduction, out: str | Path | Destination, began: float, executor: Executor | None = None
+) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary.
 
     Args:
