@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 3
 
@@ -134,7 +136,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def save_figure(figure: Figure, path: Path, formats: Sequence[str] = ("png", "svg")) -> None:
+def save_figure(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "svg")) -> None:
     """Saves a figure as PNG and SVG; the layout is computed once for both."""
     options: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
     for name in formats:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from matplotlib.figure import Figure
 
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
@@ -33,6 +32,9 @@ from farflung.worlds.kinds import read_world
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 METRICS, SUMMARY = "metrics.csv", "summary.json"
 POLICIES, WORLD, PATHS = "policies.npz", "world.npz", "paths.npz"
@@ -143,7 +145,7 @@ def check_destination(place: Destination, force: bool) -> None:
 
 
 def save_run(
-    run: Run, path: str | Path | Destination, *, force: bool = False, figures: Mapping[str, Figure] | None = None
+    run: Run, path: str | Path | Destination, *, force: bool = False, figures: Mapping[str, "Figure"] | None = None
 ) -> None:
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
     with claimed(path) as place, write_errors(place.name):
@@ -207,7 +209,7 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
     return Run(config, world, updates, metrics, policies, summary, host_statistics, paths)
 
 
-def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
+def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
     summary = {**run.summary, "format_version": FORMAT_VERSION}
     (directory / SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     write_table(directory / METRICS, run.config.seeds, run.updates, run.steps, run.metrics)

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.pgpse import pgpse
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
@@ -25,7 +26,6 @@ from farflung.config.imports import check_installed, import_object, instance_of,
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
-from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.arrays import runs_on_cpu
@@ -35,6 +35,7 @@ from farflung.policies.rollout import play
 from farflung.runs import interrupts, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.destinations import Destination, claimed
+from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
@@ -115,6 +116,7 @@ def explore(
     """
     for name in settings:
         check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
+    keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
     defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
@@ -213,6 +215,7 @@ def resume(
         entropy: your own entropy; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
@@ -306,16 +309,21 @@ def _train(
             checkpointer.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
-        with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
+        state = None if checkpoint is None else checkpoint.training_state
+        trials = begin([config], [world], training_state=state, algorithm=algorithm)
+        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
             highest = pool.submit(_ceiling, config, world)
-            if live and on_progress is None and notebook.is_notebook():
-                followers.add(notebook.LiveCurve(highest))
-            state = None if checkpoint is None else checkpoint.training_state
-            trials = begin([config], [world], training_state=state, algorithm=algorithm)
+            random = None if world.is_hosted else pool.submit(_baseline, config, world)
             if checkpointer is not None:
                 checkpointer.has_started = True
+                pool.submit(importlib.import_module, "farflung.figures")  # matplotlib takes long to import
+            if live and on_progress is None and "IPython" in sys.modules:
+                from farflung.figures import notebook
+
+                if notebook.is_notebook():
+                    followers.add(notebook.LiveCurve(highest))
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
-        baseline = _baseline(config, world)
+        baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
@@ -325,7 +333,9 @@ def _train(
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
-            run.save_run(trained, checkpointer.place, force=True, figures={"figure": figures.explored(trained)})
+            from farflung.figures import explored
+
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)})
     return trained
 
 
