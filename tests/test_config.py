@@ -21,6 +21,16 @@ def test_the_suites_seeds_are_the_papers_first():
     assert Reproduce(seeds=2).seed_values == (0, 1)
     assert Reproduce(seeds=8).seed_values == (0, 1, 2, 42, 133, 3, 4, 5)
     assert Reproduce(schedule="text").schedules == ("text",)
+    assert Reproduce(estimator="mean").estimators == ("mean",)
+
+
+def test_the_estimator_is_the_papers_codes_and_older_versions_read_its_config():
+    config = Explore("maze-det", preset="paper")
+    assert config.over_trajectories == "sum"
+    assert "over_trajectories" not in config.as_json()
+    assert Explore("maze-det", over_trajectories="mean").as_json()["over_trajectories"] == "mean"
+    with pytest.raises(ValueError, match="unknown over_trajectories 'median'"):
+        Explore("maze-det", over_trajectories="median")
 
 
 def test_the_papers_preset_is_the_papers():

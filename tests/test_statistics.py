@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung.runs.statistics import Difference, bootstrap, mean_and_interval, mean_difference, spread_difference
+from farflung.runs.statistics import Difference, contrast, holm, mean_and_interval, mean_difference, spread_difference
 
 
 def test_the_interval_is_students():
@@ -13,26 +13,41 @@ def test_the_interval_is_students():
     assert mean_and_interval(values[:1])[1] is None
 
 
-def test_the_bootstrap_interval_of_a_mean_agrees_with_theory_for_many_seeds():
-    values = np.random.default_rng(0).normal(size=400)
-    found = bootstrap(np.mean, values)
-    assert found.value == pytest.approx(values.mean())
-    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.08)
+def test_a_difference_of_means_is_welchs():
+    generator = np.random.default_rng(0)
+    first, second = generator.normal(1, 3, size=5), generator.normal(0, 1, size=7)
+    found = mean_difference(first, second)
+    expected = stats.ttest_ind(first, second, equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    np.testing.assert_allclose(found, (first.mean() - second.mean(), interval.low, interval.high, expected.pvalue))
 
 
-def test_values_of_a_seed_are_resampled_together():
+def test_a_contrast_of_one_sample_is_students():
+    values = np.random.default_rng(2).normal(1, 2, size=6)
+    expected = stats.ttest_1samp(values, 0)
+    interval = expected.confidence_interval(0.95)
+    np.testing.assert_allclose(contrast((1,), values), (values.mean(), interval.low, interval.high, expected.pvalue))
+
+
+def test_intervals_of_five_seeds_cover_the_truth_as_often_as_they_say():
+    generator = np.random.default_rng(0)
+    drawn = [contrast((2, -1, -1), *generator.normal(0, [[1], [2], [0.5]], size=(3, 5))) for _ in range(2000)]
+    assert 0.94 < np.mean([found.low < 0 < found.high for found in drawn]) < 0.985
+    spreads = [spread_difference(*generator.normal(size=(2, 5))) for _ in range(2000)]
+    assert 0.94 < np.mean([found.low < 0 < found.high for found in spreads]) < 0.985
+
+
+def test_values_of_a_seed_count_as_one():
     generator = np.random.default_rng(3)
-    by_seed = generator.normal(size=(200, 1)) + generator.normal(0, 0.1, size=(200, 5))
-    found = bootstrap(np.mean, by_seed)
-    assert found.value == pytest.approx(by_seed.mean())
-    # As wide as if each seed had one value: the five are nearly the same.
-    assert found.high - found.low == pytest.approx(2 * 1.96 * by_seed.mean(axis=1).std() / np.sqrt(200), rel=0.1)
+    by_seed, others = generator.normal(size=(6, 5)), generator.normal(size=(6, 5))
+    assert mean_difference(by_seed, others) == mean_difference(by_seed.mean(axis=1), others.mean(axis=1))
 
 
-def test_verdicts_follow_from_the_interval():
-    assert Difference(0.5, 0.1, 0.9).verdict == "holds"
-    assert Difference(-0.5, -0.9, -0.1).verdict == "does not hold"
-    assert Difference(0.5, -0.1, 0.9).verdict == "undecided"
+def test_verdicts_follow_from_the_p_value_and_the_sign():
+    assert Difference(0.5, 0.1, 0.9, 0.01).verdict == "holds"
+    assert Difference(-0.5, -0.9, -0.1, 0.01).verdict == "does not hold"
+    assert Difference(0.5, -0.1, 0.9, 0.2).verdict == "undecided"
+    assert Difference(0.5, 0.1, 0.9, 0.01).verdict_at(0.06) == "undecided"
 
 
 def test_differences_have_the_sign_of_the_claim():
@@ -41,9 +56,25 @@ def test_differences_have_the_sign_of_the_claim():
     assert mean_difference(high, low).verdict == "holds"
     assert mean_difference(low, high).verdict == "does not hold"
     assert spread_difference(wide, low).verdict == "holds"
+    assert spread_difference(wide, low).value == pytest.approx(np.log2(wide.std() / low.std()), abs=0.2)
     assert spread_difference(low, generator.normal(size=20)).verdict == "undecided"
 
 
 def test_one_seed_decides_nothing_and_equal_seeds_everything():
     assert mean_difference(np.array([2.0]), np.array([1.0])).verdict == "undecided"
-    assert mean_difference(np.full(5, 2.0), np.full(5, 1.0)) == Difference(1.0, 1.0, 1.0)
+    assert mean_difference(np.full(5, 2.0), np.full(5, 1.0)) == Difference(1.0, 1.0, 1.0, 0.0)
+    assert mean_difference(np.full(5, 2.0), np.full(5, 2.0)).verdict == "undecided"
+    assert spread_difference(np.array([1.0, 2.0]), np.array([1.0, 9.0])).verdict == "undecided"
+
+
+def test_holm_rejects_what_its_definition_rejects():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        p_values = generator.random(6) ** 3
+        rejected, left = set(), 6
+        for row in np.argsort(p_values):
+            if p_values[row] > 0.05 / left:
+                break
+            rejected.add(int(row))
+            left -= 1
+        assert {row for row, p_value in enumerate(holm(p_values.tolist())) if p_value <= 0.05} == rejected

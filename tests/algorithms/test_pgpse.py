@@ -1,5 +1,6 @@
 """The policy gradient against the exact gradient of J_p, by enumeration of everything that can happen."""
 
+import dataclasses
 import itertools
 
 import equinox as eqx
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import PGPSE, TabularSoftmax, Trajectories, from_kernel, play
+from farflung import PGPSE, Explore, TabularSoftmax, Trajectories, from_kernel, play
+from farflung.algorithms.pgpse import pgpse
 
 NUM_ACTIONS, NUM_AGENTS = 2, 2
 KERNEL = np.array([[[0.7, 0.3], [0.1, 0.9]], [[0.4, 0.6], [0.8, 0.2]]])
@@ -243,3 +245,18 @@ def test_adams_first_step_has_the_length_of_the_learning_rate():
     after = learn(algorithm, world, state, trajectories)
     sign = np.sign(gradient(algorithm, world, state.team, trajectories).logits)
     np.testing.assert_allclose(after.team.logits - state.team.logits, 0.02 * sign, rtol=1e-3)
+
+
+def test_the_mean_over_trajectories_is_the_sum_divided_by_their_number():
+    world = from_kernel(*THREE_STATES)
+    config = Explore("maze-det", agents=4, single=True, preset="paper", batch_size=6)
+    summed, averaged = (pgpse(dataclasses.replace(config, over_trajectories=name), world) for name in ("sum", "mean"))
+    assert (summed.trajectory_weight, averaged.trajectory_weight) == (1.0, 1 / 4)
+    state = init(summed, jax.random.key(0), world)
+    trajectories = sample(summed, jax.random.key(1), world, state)
+    whole, part = (gradient(each, world, state.team, trajectories).logits for each in (summed, averaged))
+    np.testing.assert_allclose(part, whole / 4, rtol=1e-3, atol=1e-5)
+    stepped = learn(averaged, world, state, trajectories).team.logits
+    np.testing.assert_allclose(stepped - state.team.logits, 0.15 * part, rtol=1e-3, atol=1e-5)
+    team = dataclasses.replace(config, single=False, over_trajectories="mean")
+    assert pgpse(team, world).trajectory_weight == 1.0  # one trajectory per agent

@@ -10,17 +10,17 @@ import pytest
 
 
 class Page(HTMLParser):
-    """The ids, links, images and tags of a page."""
+    """The sections, links, images and tags of a page."""
 
     def __init__(self, text):
         super().__init__()
-        self.ids, self.links, self.images, self.tags = [], [], [], []
+        self.sections, self.links, self.images, self.tags = [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.tags.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.sections += [attributes["id"]] if tag == "section" else []
         self.links += [attributes["href"]] if tag == "a" else []
         self.images += [attributes] if tag == "img" else []
 
@@ -29,7 +29,10 @@ def check_self_contained(path):
     """The page loads nothing from elsewhere, runs no script, and lists every section in its contents."""
     text = path.read_text(encoding="utf-8")
     parsed = Page(text)
-    assert [f"#{name}" for name in parsed.ids] == parsed.links
+    within = [link for link in parsed.links if link.startswith("#")]
+    assert [f"#{name}" for name in parsed.sections] == within[: len(parsed.sections)]
+    assert set(within) == {f"#{name}" for name in parsed.sections}
+    assert all((path.parent / link).is_file() for link in parsed.links if not link.startswith("#"))
     assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
     assert "script" not in parsed.tags
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
@@ -55,7 +58,7 @@ def browser():
         opened.close()
 
 
-def check_in_browser(path):
+def check_in_browser(path, check_more=lambda tab: None):
     """The page opens without errors on a wide light and a narrow dark screen, shows every image, and its links work."""
     problems = []
     with browser() as opened:
@@ -65,10 +68,12 @@ def check_in_browser(path):
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.on("requestfailed", lambda request: problems.append(request.url))
             tab.goto(Path(path).as_uri())
+            tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
             assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 100)")
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             for link in tab.query_selector_all("nav a"):
                 link.click()
                 target = link.get_attribute("href")
                 assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
+            check_more(tab)
             assert problems == []

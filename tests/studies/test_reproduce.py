@@ -9,12 +9,15 @@ import pytest
 from matplotlib.image import imread
 from pages import check_in_browser, check_self_contained, needs_browser
 
-from farflung import Reproduce, load_run, reproduce
+from farflung import Reproduce, explore, load_run, reproduce
 from farflung.cli import main, suites
-from farflung.studies.reproduce.claims import Cell, claims
-from farflung.studies.reproduce.report import write_report
+from farflung.studies.reproduce.claims import Cell, Training, claims
+from farflung.studies.reproduce.report import training_name, write_report
+from farflung.training.metrics import occupancy
 
 CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20, datasets=3)
+CODE, TEXT = Training("code", "sum"), Training("text", "sum")
+TRAININGS = [CODE, Training("code", "mean"), TEXT, Training("text", "mean")]
 
 
 @pytest.fixture(scope="module")
@@ -33,31 +36,51 @@ def page(found, folder):
     return folder / "index.html"
 
 
-def test_every_part_is_trained_under_both_schedules_and_kept(found, folder):
-    assert {schedule: len(runs) for schedule, runs in found.runs.items()} == {"code": 2 * 2 * 2, "text": 2 * 2 * 2}
+def test_every_part_is_trained_under_both_schedules_and_estimators_and_kept(found, folder):
+    assert {training: len(runs) for training, runs in found.runs.items()} == dict.fromkeys(TRAININGS, 2 * 2 * 2)
     kept = load_run(folder / "runs" / "text" / "maze-stoc-3-single")
     assert (kept.config.learning_rate, kept.config.decay, kept.config.seeds) == (0.1, 0.999, (0, 1))
-    run = found.runs["text"][Cell("maze-stoc", 3, "single")]
+    run = found.runs[TEXT][Cell("maze-stoc", 3, "single")]
     np.testing.assert_array_equal(kept.policies.logits, run.policies.logits)
-    code = found.runs["code"][Cell("maze-stoc", 3, "single")]
+    code = found.runs[CODE][Cell("maze-stoc", 3, "single")]
     assert not np.array_equal(code.policies.logits, run.policies.logits)
 
 
-def test_a_part_is_what_explore_trains(found):
-    from farflung import explore
+def test_the_mean_over_trajectories_is_a_smaller_step_of_the_single_agent(found, folder):
+    mean, cell = Training("code", "mean"), Cell("maze-stoc", 3, "single")
+    averaged = load_run(folder / "runs" / "code-mean" / "maze-stoc-3-single")
+    np.testing.assert_array_equal(averaged.policies.logits, found.runs[mean][cell].policies.logits)
+    first = explore("maze-stoc", agents=3, single=True, preset="paper", updates=20, seeds=(0, 1), learning_rate=0.15 / 3)
+    np.testing.assert_allclose(averaged.policies.logits, first.policies.logits, atol=1e-4)
+    team = Cell("maze-stoc", 3, "team")
+    assert found.runs[mean][team] is found.runs[CODE][team]  # each agent plays one trajectory
 
+
+def test_independent_agents_are_parts_of_the_largest_team_of_them(found, folder):
+    run = load_run(folder / "runs" / "code" / "room-det-3-independent")
+    exact = found.findings[CODE].occupancy
+    for agents in (2, 3):
+        np.testing.assert_allclose(
+            exact[Cell("room-det", agents, "independent")][1], occupancy(run.world, run.team(1).policies)[:agents], atol=1e-6
+        )
+        assert exact[Cell("room-det", agents, "untrained")].shape == (2, agents, 43)
+
+
+def test_a_part_is_what_explore_trains(found):
     alone = explore("maze-stoc", agents=3, preset="paper", updates=20, seeds=(0, 1), learning_rate=0.1, decay=0.999)
-    together = found.runs["text"][Cell("maze-stoc", 3, "team")]
+    together = found.runs[TEXT][Cell("maze-stoc", 3, "team")]
     np.testing.assert_array_equal(alone.policies.logits, together.policies.logits)
 
 
 def test_findings_have_a_value_per_seed_and_goal(found):
-    findings = found.findings["code"]
+    findings = found.findings[CODE]
     assert findings.worlds == ["room-det", "maze-stoc"]
     assert findings.agents == [2, 3]
     for kind in ("team", "single", "random"):
         cell = Cell("room-det", 3, kind)
-        assert findings.dataset_entropy[cell].shape == (2, 3)
+        assert findings.dataset_entropy[cell].shape == (2, 3 * 8)
+        assert findings.growth[cell].shape == (2, 3 * 10)
+        np.testing.assert_allclose(findings.growth[cell][:, 2], findings.dataset_entropy[cell].mean(axis=1), rtol=1e-5)
         assert (findings.dataset_entropy[cell] <= np.log(3 * 9) / np.log(43)).all()
         assert findings.success[cell].shape == (2, 42)
         assert ((findings.success[cell] >= 0) & (findings.success[cell] <= 1)).all()
@@ -72,7 +95,7 @@ def test_other_processes_draw_the_same_figures(found, page, tmp_path):
 
 
 def test_every_part_knows_its_ceiling(found, page):
-    findings = found.findings["code"]
+    findings = found.findings[CODE]
     for (world, agents), ceiling in findings.ceilings.items():
         assert ceiling.exact == (world == "room-det")
         for kind in ("team", "single"):
@@ -83,16 +106,14 @@ def test_every_part_knows_its_ceiling(found, page):
 
 
 def test_dataset_entropies_and_occupancies_are_those_of_the_policies(found):
-    from farflung.training.metrics import occupancy
-
     for kind, num_policies in (("team", 2), ("single", 1)):
         cell = Cell("maze-stoc", 2, kind)
-        run = found.runs["code"][cell]
-        exact = found.findings["code"].occupancy[cell]
+        run = found.runs[CODE][cell]
+        exact = found.findings[CODE].occupancy[cell]
         assert exact.shape == (2, num_policies, 43)
         np.testing.assert_allclose(exact[1], occupancy(run.world, run.team(1).policies), atol=1e-6)
     # A dataset of 2 trajectories of 11 states: its entropy in nats is that of counts out of 22.
-    nats = found.findings["code"].dataset_entropy[cell].flat[0] * np.log(43)
+    nats = found.findings[CODE].dataset_entropy[cell].flat[0] * np.log(43)
     possible = {round(-sum(c / 22 * np.log(c / 22) for c in counts), 4) for counts in partitions(22, 22)}
     assert round(float(nats), 4) in possible
 
@@ -124,15 +145,15 @@ def test_started_again_it_trains_only_what_is_missing_or_damaged(found, folder, 
     (note,) = notes
     assert "room-det-3-single" in note
     assert "trained again" in note
-    for schedule, runs in found.runs.items():
+    for training, runs in found.runs.items():
         for cell, run in runs.items():
-            np.testing.assert_array_equal(again.runs[schedule][cell].policies.logits, run.policies.logits)
+            np.testing.assert_array_equal(again.runs[training][cell].policies.logits, run.policies.logits)
 
 
 def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    other = Reproduce(worlds=("room-det",), agents=(2,), seeds=2, updates=21, schedule="code")
+    other = Reproduce(worlds=("room-det",), agents=(2,), seeds=2, updates=21, schedule="code", estimator="sum")
     with pytest.raises(ValueError, match=r"updates 20 instead of 21.*--force"):
         reproduce(other, copy)
     contents = json.loads((copy / "contents.json").read_text())
@@ -142,9 +163,9 @@ def test_results_of_other_settings_or_versions_are_never_mixed(folder, found, tm
     (copy / "contents.json").write_text("{")
     with pytest.raises(ValueError, match="that cannot be read"):
         reproduce(CONFIG, copy)
-    assert len(modified(copy)) == 16
-    assert len(reproduce(other, copy, force=True).runs["code"]) == 2
-    assert len(modified(copy)) == 2
+    assert len(modified(copy)) == 2 * 8 + 2 * 4 + 2
+    assert len(reproduce(other, copy, force=True).runs[CODE]) == 2
+    assert len(modified(copy)) == 3
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
@@ -167,11 +188,25 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
         return honest(*arguments)
 
     monkeypatch.setattr(module, "finish", interrupted)
-    options = ["--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20", "--schedule", "code", "--quiet"]
+    options = [
+        "--worlds",
+        "room-det",
+        "--agents",
+        "2",
+        "--seeds",
+        "2",
+        "--updates",
+        "20",
+        "--schedule",
+        "code",
+        "--estimator",
+        "sum",
+        "--quiet",
+    ]
     assert main(["reproduce", *options, "--out", str(tmp_path / "out")]) == 130
     assert "the same command continues" in capsys.readouterr().err
-    finished = "room-det-2-single" if calls[0].single else "room-det-2-team"  # whichever was compiled first
-    assert {path.parent.name for path in modified(tmp_path / "out")} == {finished}
+    kind = "single" if calls[0].single else "independent" if calls[0].independent else "team"  # whichever was compiled first
+    assert {path.parent.name for path in modified(tmp_path / "out")} == {f"room-det-2-{kind}"}
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
@@ -185,7 +220,20 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, mo
         honest(*arguments, **arrays)
 
     monkeypatch.setattr(np, "savez_compressed", full)
-    options = ["--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20", "--schedule", "code"]
+    options = [
+        "--worlds",
+        "room-det",
+        "--agents",
+        "2",
+        "--seeds",
+        "2",
+        "--updates",
+        "20",
+        "--schedule",
+        "code",
+        "--estimator",
+        "sum",
+    ]
     assert main(["reproduce", *options, "--out", str(tmp_path / "out"), "--quiet"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "No space left on device" in line
@@ -195,15 +243,20 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, mo
 
 def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
     parsed = check_self_contained(page)
-    assert {"summary", "claims", "settings", "deviations", "timings", "figure-learning-curves"} <= set(parsed.ids)
-    assert len(parsed.images) == 9
+    assert parsed.sections[:2] == ["answer", "learning"]
+    assert {"verdicts", "settings", "deviations", "timings", "samples", "frank-wolfe"} <= set(parsed.sections)
+    assert {f"data/{path.name}" for path in (page.parent / "data").iterdir()} <= set(parsed.links)
+    assert len(parsed.images) == 4 * 9 + 4
     assert "Preview" not in page.read_text(encoding="utf-8")
 
 
-def test_the_page_says_how_much_hangs_on_the_learning_rate(page, found):
-    verdicts = [[claim.difference.verdict for claim in claims(findings)] for findings in found.findings.values()]
-    same = sum(first == second for first, second in zip(*verdicts, strict=True))
-    assert f"the same in {same} of {len(verdicts[0])} settings" in page.read_text(encoding="utf-8")
+def test_the_page_says_how_much_hangs_on_the_training(page, found):
+    by_setting = {}
+    for findings in found.findings.values():
+        for claim in claims(findings, found.theorems):
+            by_setting.setdefault((claim.statement, claim.world, claim.agents), set()).add(claim.verdict)
+    same = sum(len(verdicts) == 1 for verdicts in by_setting.values())
+    assert f"in {same} of {len(by_setting)} settings" in page.read_text(encoding="utf-8")
 
 
 def test_a_preview_is_marked(found, tmp_path):
@@ -214,29 +267,51 @@ def test_a_preview_is_marked(found, tmp_path):
     (tmp_path / "out").mkdir()
     write_report(quick, tmp_path / "out", began=0.0)
     object.__setattr__(quick.config, "quick", False)
-    assert 'class="preview">Preview' in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert 'class="preview">Preview: room-det and maze-stoc with m = 2 and 3 only' in text
+    assert "20 updates, 2 seeds" in text
+
+
+def test_the_preview_trains_some_settings_of_the_full_page_in_full():
+    quick, full = Reproduce(quick=True), Reproduce()
+    assert (quick.updates, quick.seed_values, quick.datasets) == (full.updates, full.seed_values, full.datasets)
+    assert set(quick.worlds) < set(full.worlds)
+    assert set(quick.agents) < set(full.agents)
+    assert (quick.schedules, quick.estimators) == (("code",), ("sum",))
 
 
 def test_figures_and_numbers_lie_beside_the_page(page, found):
-    for path in (page.parent / "figures").glob("*.png"):
-        assert path.with_suffix(".svg").is_file()
-    assert len(list((page.parent / "figures").glob("*.png"))) == 9
+    figures = page.parent / "figures"
+    assert len(list(figures.glob("*.svg"))) == 4 * 9 + 4
+    assert {path.stem for path in figures.glob("*.png")} == {
+        path.stem for path in figures.glob("*.svg") if not path.stem.endswith(("code-mean", "text-sum", "text-mean"))
+    }
     with (page.parent / "data" / "claims.csv").open() as file:
         rows = list(csv.DictReader(file))
     text = page.read_text(encoding="utf-8")
-    assert len(rows) == 2 * 12 * 4
+    assert len(rows) == 4 * (20 * 4 + 6) + 2 * 4  # independent agents are trained under one learning rate
     for row in rows:
         assert f"<b>{float(row['difference']):+.3f}</b>" in text
         assert row["verdict"] in ("holds", "does not hold", "undecided")
+        assert float(row["p_holm"]) >= float(row["p_value"])
     with (page.parent / "data" / "final.csv").open() as file:
         final = {
-            (r["schedule"], r["world"], r["agents"], r["kind"], r["seed"], r["metric"]): r["value"]
+            (r["schedule"], r["estimator"], r["world"], r["agents"], r["kind"], r["seed"], r["metric"]): r["value"]
             for r in csv.DictReader(file)
         }
-    run = found.runs["code"][Cell("room-det", 2, "team")]
-    assert float(final["code", "room-det", "2", "team", "1", "support"]) == run.summary["final"]["support"][1]
+    run = found.runs[CODE][Cell("room-det", 2, "team")]
+    assert float(final["code", "sum", "room-det", "2", "team", "1", "support"]) == run.summary["final"]["support"][1]
 
 
 @needs_browser
-def test_the_page_opens_in_a_browser_without_errors(page):
-    check_in_browser(page)
+def test_the_page_opens_in_a_browser_and_switches_between_trainings(page, found):
+    def switch(tab):
+        for training in found.findings:
+            tab.get_by_label(training_name(training)).check()
+            shown = tab.evaluate(
+                "[...document.querySelectorAll('.training')].filter(each => each.checkVisibility()).map(each => each.className)"
+            )
+            assert set(shown) == {f"training {training}"}
+            assert len(shown) > 40
+
+    check_in_browser(page, switch)

@@ -51,6 +51,8 @@ class PGPSE(eqx.Module):
     """Step size; for `trust-region` the KL divergence of a step."""
     decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
     """Factor on the learning rate after each update."""
+    trajectory_weight: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    """Factor on the sum over an agent's trajectories: 1 sums them, 1 / num_trajectories averages them."""
     credit: str | Credit = eqx.field(static=True, default="total")
     """How the team's entropy becomes a weight for each action: a name, or a function as in `entropy/credit.py`."""
     num_combinations: int = eqx.field(static=True, default=1)
@@ -106,7 +108,7 @@ class PGPSE(eqx.Module):
         return latest._replace(num_updates=state.num_updates + 1)
 
     def weights(self, world: Any, states: Array) -> Float[Array, "batch agent #trajectory #time"]:
-        """The weight of each action's score: its credit, divided by the batch size."""
+        """The weight of each action's score: its credit, divided by the batch size, times the weight of a trajectory."""
         credit = self.credit if callable(self.credit) else CREDITS[self.credit]
         if self.is_independent:
             credit = independent(credit)
@@ -118,7 +120,8 @@ class PGPSE(eqx.Module):
         shape = (*states.shape[:3], states.shape[3] - 1)
         if weights.ndim != len(shape) or any(size not in (1, most) for size, most in zip(weights.shape, shape, strict=True)):
             raise ValueError(f"a credit gives each action a weight, an array of the shape {shape}, not {weights.shape}")
-        return jnp.broadcast_to(weights / batch_size, (batch_size, num_agents, *weights.shape[2:]))
+        weights = weights / batch_size * jnp.asarray(self.trajectory_weight)
+        return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
 
     def gradient(self, world: Any, team: Any, trajectories: Trajectories) -> Any:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
@@ -167,6 +170,7 @@ def pgpse(
         optimizer=config.optimizer,
         learning_rate=config.learning_rate,
         decay=config.decay,
+        trajectory_weight=1.0 if config.over_trajectories == "sum" else 1 / config.trajectories_per_policy,
         credit=config.credit if credit is None else credit,
         num_combinations=config.combinations,
         is_independent=config.independent,

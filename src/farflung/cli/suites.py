@@ -121,11 +121,12 @@ def _run(
 
 def _print_claims(summary: dict[str, Any], console: "Console") -> None:
     claims: dict[str, dict[str, dict[str, int]]] = summary["claims"]
-    schedules = [f"learning rate of the {schedule}" for schedule in claims]
-    rows = table("In how many settings the paper's claims hold / are undecided / do not hold", "claim", *schedules)
+    rows = table("In how many settings the paper's claims hold / are undecided / do not hold", "claim", *claims)
     for statement in next(iter(claims.values())):
-        rows.add_row(statement, *(" / ".join(map(str, claims[schedule][statement].values())) for schedule in claims))
+        counts = [own.get(statement, {}).values() for own in claims.values()]
+        rows.add_row(statement, *(" / ".join(map(str, numbers)) or "not measured" for numbers in counts))
     console.print(rows)
+    console.print("Columns: learning rate of the paper's code or text; the single agent's gradient is a sum or a mean.")
     console.print(f"{summary['seconds']:.1f} s. See {summary['page']}", soft_wrap=True)
 
 

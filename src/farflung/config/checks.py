@@ -133,19 +133,20 @@ def check_slip(slip: Any) -> None:
 
 
 def check_learning(config: Any) -> None:
-    """Checks the settings of an optimiser; each is a number, or a sequence with one number per seed."""
+    """Checks the settings of an optimiser that the config has; each is a number, or a sequence with one number per seed."""
     positive = ("must be a positive number", lambda value: 0 < value < math.inf)
     not_negative = ("must be at least 0", lambda value: 0 <= value < math.inf)
     share = ("must be above 0 and at most 1", lambda value: 0 < value <= 1)
     for name, (rule, is_fine) in {
         "learning_rate": positive,
         "decay": share,
+        "trajectory_weight": share,
         "init_scale": not_negative,
         "entropy_bonus": not_negative,
         "bonus_decay": share,
         "clip": positive,
     }.items():
-        values = getattr(config, name)
+        values = getattr(config, name, None)
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
             if value is not None and not is_fine(_real(value)):
                 raise ValueError(f"{name} {rule}, not {value}")

@@ -222,12 +222,12 @@ class FrankWolfeRun(_TeamInWorld):
     tolerance: float = 1e-3
     """Duality gap, in nats, at which to stop."""
     theorem: Annotated[float | None, default_is("--step-size and --iterations", "FLOAT")] = None
-    """Error for which the theorem "Convergence Rate" sets step size and iterations. Requires --smoothing."""
+    """Error for which the theorem "Convergence Rate" sets step size, iterations and tolerances. Requires --smoothing."""
     smoothing: float = 0.0
     """Constant added to each probability inside the entropy (sigma), which bounds the gradient."""
-    density_tolerance: float = 0.0
+    density_tolerance: Annotated[Derived[float], default_is("0, or --theorem's", "FLOAT")] = DERIVED
     """Error of the estimated state distribution (epsilon_0); 0 computes it exactly. Requires --smoothing."""
-    planning_tolerance: float = 0.0
+    planning_tolerance: Annotated[Derived[float], default_is("0, or --theorem's", "FLOAT")] = DERIVED
     """Suboptimality of plans in an estimated model (epsilon_1); 0 plans exactly. Requires --smoothing."""
     compare: tuple[int, ...] = (1, 2, 4, 8, 16)
     """Team sizes to compare with each other and with the theorem's rate."""
@@ -245,14 +245,19 @@ class FrankWolfeRun(_TeamInWorld):
         checks.check_name("plan", self.plan, options.PLANS)
         checks.check_positive("tolerance", self.tolerance)
         object.__setattr__(self, "seed", checks.whole_seeds([self.seed])[0])
-        checks.check_frank_wolfe(self)
-        checks.check_share("compare_step", self.compare_step)
-        if len(set(self.compare)) < len(self.compare):
-            raise ValueError("the team sizes to compare must differ from one another")
         if self.theorem is not None:
             checks.check_positive("theorem", self.theorem)
             if self.smoothing == 0:
                 raise ValueError("--theorem needs a smooth entropy: give a --smoothing above 0, such as 0.001")
+        # The theorem asks for 0.1 ε / β and 0.1 ε, and the smoothing is 1 / β.
+        error = 0.0 if self.theorem is None else 0.1 * self.theorem
+        for name, tolerance in (("density_tolerance", error * self.smoothing), ("planning_tolerance", error)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, tolerance)
+        checks.check_frank_wolfe(self)
+        checks.check_share("compare_step", self.compare_step)
+        if len(set(self.compare)) < len(self.compare):
+            raise ValueError("the team sizes to compare must differ from one another")
 
 
 @dataclass(frozen=True)
@@ -332,21 +337,28 @@ class Reproduce(_Suite):
     seeds: int = 5
     updates: int = 10_000
     """Policy updates of each training (N in the paper)."""
-    datasets: int = 10
+    datasets: int = 6
     """Datasets per seed for offline learning; the paper has one, more give means with less noise."""
     schedule: Annotated[str, one_of((*options.SCHEDULES, "both"))] = "both"
     """Learning rate: constant 0.15, as in the paper's code; 0.1 with decay 0.999, as in the paper's text; or both."""
+    estimator: Annotated[str, one_of((*options.ESTIMATORS, "both"))] = "both"
+    """Gradient of the single agent: summed over its trajectories, as in the paper's code; averaged, as in its text; or both."""
     quick: bool = False
-    """Preview with 2 and 6 agents, 3 seeds, 500 updates, 3 datasets, and only the learning rate of the paper's code."""
+    """Preview with room-det and maze-stoc, 6 agents, and only the learning rate and the estimator of the paper's code."""
 
     def __post_init__(self) -> None:
-        preview = {"agents": (2, 6), "seeds": 3, "updates": 500, "datasets": 3, "schedule": "code"}
+        preview = {"worlds": ("room-det", "maze-stoc"), "agents": (6,), "schedule": "code", "estimator": "sum"}
         self._check(("seeds", "updates", "datasets"), preview, is_preview=self.quick)
         checks.check_name("schedule", self.schedule, (*options.SCHEDULES, "both"))
+        checks.check_name("estimator", self.estimator, (*options.ESTIMATORS, "both"))
 
     @property
     def schedules(self) -> tuple[str, ...]:
         return tuple(options.SCHEDULES) if self.schedule == "both" else (self.schedule,)
+
+    @property
+    def estimators(self) -> tuple[str, ...]:
+        return options.ESTIMATORS if self.estimator == "both" else (self.estimator,)
 
 
 @dataclass(frozen=True)

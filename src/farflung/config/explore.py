@@ -67,6 +67,8 @@ class Explore:
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
+    over_trajectories: Annotated[str, one_of(options.ESTIMATORS)] = options.ESTIMATORS[0]
+    """Sum an agent's gradient over its trajectories (Algorithm 1 of the paper, and its code), or average it (its section 5)."""
     policy: Annotated[
         Derived[str],
         default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(options.POLICIES) + "}"),
@@ -127,7 +129,8 @@ class Explore:
             checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 checks.check_name(name, getattr(self, name), known)
-        for name, names in (("policy", options.POLICIES), ("std", options.STDS)):
+        names_of = {"policy": options.POLICIES, "std": options.STDS, "over_trajectories": options.ESTIMATORS}
+        for name, names in names_of.items():
             checks.check_name(name, getattr(self, name), names)
         if self.world in options.CONTINUOUS_WORLDS:
             self._check_no_table()
@@ -171,8 +174,8 @@ class Explore:
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """The settings for a file; the algorithm and the entropy only if they are not the default ones."""
-        defaults = {"algorithm": options.ALGORITHM, "entropy": options.ENTROPY}
+        """The settings for a file; those that older versions don't know only if they are not the default ones."""
+        defaults = {"algorithm": options.ALGORITHM, "entropy": options.ENTROPY, "over_trajectories": options.ESTIMATORS[0]}
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property

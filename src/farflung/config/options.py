@@ -37,6 +37,8 @@ METRICS = (
     "percent_of_ceiling",
 )
 """Scores by which runs can be compared: the recorded metrics and the percentage of the ceiling."""
+ESTIMATORS = ("sum", "mean")
+"""What an agent's gradient does with its trajectories: sum, as in the paper's code, or mean, as in its section 5."""
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}

@@ -121,7 +121,9 @@ def success_rate(
             return (state, is_reached | (state == goal)), None
 
         first = world.reset_from(reset_noise)
-        by_step = step_noise.reshape(settings.max_steps, world.num_step_uniforms)
+        # Without chance, a greedy walk that has not reached the goal after as many steps as there are states goes in circles.
+        num_steps = settings.max_steps if world.num_step_uniforms else min(settings.max_steps, world.num_states)
+        by_step = step_noise.reshape(settings.max_steps, world.num_step_uniforms)[:num_steps]
         (_, is_reached), _ = jax.lax.scan(step, (first, first == goal), by_step)
         return is_reached
 

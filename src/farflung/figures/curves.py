@@ -16,17 +16,28 @@ from farflung.training.progress import last_percent
 
 
 def draw_curve(
-    axis: Axes, run: Run, metric: str, *, color: str, over: str = "updates", band: str = "", alpha: float = 0.2, **look: Any
+    axis: Axes,
+    run: Run,
+    metric: str,
+    *,
+    color: str,
+    over: str = "updates",
+    band: str = "",
+    alpha: float = 0.2,
+    stride: int = 1,
+    **look: Any,
 ) -> None:
     """Draws the mean of a metric over the seeds, with its 95% confidence band.
 
     Args:
         over: the horizontal axis, `updates` or `steps`.
         band: label of the confidence band; `alpha` is its opacity.
+        stride: every how many-th record is drawn.
         look: of the line of the mean, as in `Axes.plot`.
     """
-    places = getattr(run, over)[run.is_spaced]
-    mean, half_width = mean_and_interval(np.asarray(getattr(run.metrics, metric))[:, run.is_spaced])
+    shown = np.flatnonzero(run.is_spaced)[::stride]
+    places = getattr(run, over)[shown]
+    mean, half_width = mean_and_interval(np.asarray(getattr(run.metrics, metric))[:, shown])
     axis.plot(places, mean, color=color, **({"lw": 1.3} | look))
     if half_width is not None:
         axis.fill_between(places, mean - half_width, mean + half_width, color=color, alpha=alpha, lw=0, label=band)

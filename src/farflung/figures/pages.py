@@ -35,6 +35,7 @@ class Plot(NamedTuple):
     title: str
     caption: str
     draw: Callable[[], Figure]
+    formats: tuple[str, ...] = ("png", "svg")
 
 
 class Picture(NamedTuple):
@@ -68,6 +69,8 @@ class Table(NamedTuple):
     caption: str = ""
     groups: Sequence[str] = ()
     columns: Sequence[str] = ()
+    links: Sequence[str] = ()
+    """Where the name of each row leads."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -117,9 +120,9 @@ def versions() -> str:
 
 
 def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | None) -> list[Picture]:
-    """Saves each figure as PNG and SVG in a new folder."""
+    """Saves each figure in its formats in a new folder."""
     folder.mkdir()
-    jobs = [plot.draw for plot in plots.values()], [folder / name for name in plots]
+    jobs = zip(*((plot.draw, folder / name, plot.formats) for name, plot in plots.items()), strict=True)
     for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
         pass
     return [
@@ -128,5 +131,5 @@ def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | 
     ]
 
 
-def _draw(draw: Callable[[], Figure], path: Path) -> None:
-    save_figure(draw(), path)
+def _draw(draw: Callable[[], Figure], path: Path, formats: tuple[str, ...]) -> None:
+    save_figure(draw(), path, formats)

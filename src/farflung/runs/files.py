@@ -136,11 +136,11 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "svg")) -> None:
     """Saves a figure as PNG and SVG; the layout is computed once for both."""
-    formats: dict[str, dict[str, Any]] = {".png": {"dpi": 150}, ".svg": {"metadata": {"Date": None}}}
-    for suffix, options in formats.items():
+    options: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
+    for name in formats:
         file = io.BytesIO()
-        figure.savefig(file, format=suffix[1:], **options)
-        path.with_suffix(suffix).write_bytes(file.getvalue())
+        figure.savefig(file, format=name, **options[name])
+        path.with_name(f"{path.name}.{name}").write_bytes(file.getvalue())
         figure.set_layout_engine("none")

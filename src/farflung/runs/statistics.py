@@ -1,7 +1,7 @@
 """Means over seeds with their intervals, and verdicts on claims."""
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,19 +12,28 @@ from farflung.runs.run import Run
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
+LEVEL = 0.05
+"""The probability with which a true null hypothesis may be rejected."""
+
+
 class Difference(NamedTuple):
-    """An estimate with its 95% bootstrap interval over seeds."""
+    """An estimate with its 95% confidence interval over seeds, and the p-value (two-sided) of the hypothesis that it is 0."""
 
     value: float
     low: float
     high: float
+    p_value: float
 
     @property
     def verdict(self) -> Verdict:
         """The verdict on the claim that the difference is positive."""
-        if self.low > 0:
-            return "holds"
-        return "does not hold" if self.high < 0 else "undecided"
+        return self.verdict_at(self.p_value)
+
+    def verdict_at(self, p_value: float) -> Verdict:
+        """The verdict if the p-value is this one, as after a correction for several claims."""
+        if p_value >= LEVEL or self.value == 0:
+            return "undecided"
+        return "holds" if self.value > 0 else "does not hold"
 
 
 def mean_and_interval(
@@ -54,33 +63,70 @@ def final_table(run: Run) -> list[tuple[str, str, str, str]]:
     return table
 
 
-def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """A statistic of independent samples [seed, ...] with its percentile bootstrap interval, which resamples whole seeds.
+def contrast(weights: Sequence[int], *samples: Float[np.ndarray, "_ *axes"]) -> Difference:
+    """A weighted sum of the means of independent samples [seed, ...], by Welch's t-test.
 
-    The statistic takes the samples and `axis`, as NumPy's reductions do, and reduces all axes of a sample.
+    Values of one seed are averaged first. The samples may differ in their number of seeds and in their variance. With five
+    seeds each, intervals of normal values cover the truth in 95 to 96% of the cases; bootstrap percentiles cover it in 88%.
     """
     from scipy import stats  # takes long to import
 
-    axes = tuple(range(-samples[0].ndim, 0))
-    value = float(statistic(*samples, axis=axes))
-    if min(len(sample) for sample in samples) < 2:
-        return Difference(value, -np.inf, np.inf)
+    by_seed = [np.asarray(sample, np.float64).reshape(len(sample), -1).mean(axis=1) for sample in samples]
+    value = float(sum(weight * values.mean() for weight, values in zip(weights, by_seed, strict=True)))
+    if min(map(len, by_seed)) < 2:
+        return Difference(value, -np.inf, np.inf, 1.0)
+    parts = np.array([weight**2 * values.var(ddof=1) / len(values) for weight, values in zip(weights, by_seed, strict=True)])
+    error = float(np.sqrt(parts.sum()))
+    if error <= 1e-12 * abs(value) or error == 0:
+        return exact(value)
+    freedom = parts.sum() ** 2 / np.sum(parts**2 / np.array([len(values) - 1 for values in by_seed]))
+    half_width = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
+    return Difference(value, value - half_width, value + half_width, float(2 * stats.t.sf(abs(value) / error, freedom)))
 
-    def of_drawn(*drawn: np.ndarray, axis: int) -> Any:
-        return statistic(*(sample[rows] for sample, rows in zip(samples, drawn, strict=True)), axis=axes)
 
-    rows = [np.arange(len(sample)) for sample in samples]
-    found = stats.bootstrap(
-        rows, of_drawn, n_resamples=4999, vectorized=True, method="percentile", rng=np.random.default_rng(0)
-    )
-    return Difference(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+def exact(value: float) -> Difference:
+    """A difference that was computed without sampling."""
+    return Difference(value, value, value, float(value == 0))
 
 
 def mean_difference(higher: Float[np.ndarray, "_ *axes"], lower: Float[np.ndarray, "_ *axes"]) -> Difference:
     """By how much the mean of the first exceeds the mean of the second."""
-    return bootstrap(lambda one, other, axis: np.mean(one, axis) - np.mean(other, axis), higher, lower)
+    return contrast((1, -1), higher, lower)
 
 
-def spread_difference(wider: Float[np.ndarray, "_ *axes"], narrower: Float[np.ndarray, "_ *axes"]) -> Difference:
-    """By how much the standard deviation of the first exceeds the standard deviation of the second."""
-    return bootstrap(lambda one, other, axis: np.std(one, axis, ddof=1) - np.std(other, axis, ddof=1), wider, narrower)
+def spread_difference(wider: Float[np.ndarray, " _"], narrower: Float[np.ndarray, " _"]) -> Difference:
+    """By how many powers of two the standard deviation of the first exceeds that of the second.
+
+    Welch's t-test on the jackknife's pseudo-values of the logarithm (Miller, "Jackknifing variances", Annals of Mathematical
+    Statistics 39, 1968), which unlike the F-test does not rely on normal values.
+    """
+    return mean_difference(_log_deviations(wider), _log_deviations(narrower))
+
+
+def _log_deviations(values: Float[np.ndarray, " seed"]) -> Float[np.ndarray, " pseudo"]:
+    """One pseudo-value per seed of the binary logarithm of the standard deviation."""
+    number = len(values)
+    if number < 3:
+        return np.zeros(min(number, 1))
+
+    def log_deviation(sample: np.ndarray) -> float:
+        return float(np.log2(max(sample.std(ddof=1), np.finfo(float).tiny)))
+
+    values = np.asarray(values, np.float64)
+    others = np.array([log_deviation(np.delete(values, row)) for row in range(number)])
+    return number * log_deviation(values) - (number - 1) * others
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of several hypotheses, corrected so that any wrong rejection among them stays as unlikely as one.
+
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(factors * np.asarray(p_values, np.float64)[order]))
+    return corrected.tolist()

@@ -52,18 +52,15 @@ def train_all(
     pool: Executor,
     on_progress: Callable[[SuiteStatus], None],
     on_note: Callable[[str], None],
-    *,
-    is_brief: bool = False,
 ) -> Iterator[tuple[str, Run]]:
     """Trains all configs whose runs are not yet in the folder `out`, and yields the path and run of each config.
 
-    Groups that need the same program train side by side; the first compiled program trains first.
+    Groups that need the same program train side by side; the first compiled program trains first. On a GPU, where compiling
+    takes longer than training, a map with and a map without slip share a program.
 
     Args:
         pool: compiles the programs.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
-        is_brief: whether compiling takes longer than training, as it always does on a GPU: a map with and a map without slip
-            then share a program.
     """
     wanted = {name: config for group in groups for name, config in group.items()}
     loaded = _load_finished(wanted, out, on_note)
@@ -72,7 +69,7 @@ def train_all(
         for name, config in wanted.items()
     }
     num_steps = sum(steps.values())
-    num_successors = _num_successors(worlds, is_shared=is_brief or not runs_on_cpu())
+    num_successors = _num_successors(worlds, is_shared=not runs_on_cpu())
     together: dict[Hashable, dict[str, Explore]] = {}
     for group in groups:
         if missing := {name: config for name, config in group.items() if name not in loaded}:

@@ -119,10 +119,29 @@ def deviations(
     return np.asarray(stats.entropy(distributions.mean(axis=1), axis=-1)[:, None] - terms[counts].sum(axis=-1).T)
 
 
+def exact_deviation_probability(shares: Float[np.ndarray, " state"], num_samples: int, epsilon: float) -> float:
+    r"""$\mathbb{P}(\mathcal{H}(d) - \mathcal{H}(d_n) > \epsilon)$ by enumeration, for few states, all but the first rare.
+
+    Counts that are too large to occur are left out; their probability is added, so that the result is never too low.
+    """
+    means = num_samples * shares[1:]
+    ranges = [np.arange(min(num_samples, math.ceil(mean + 9 * math.sqrt(mean) + 9)) + 1) for mean in means]
+    rest = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, len(means))
+    rest = rest[rest.sum(axis=1) <= num_samples]
+    counts = np.column_stack([num_samples - rest.sum(axis=1), rest])
+    probabilities = stats.multinomial.pmf(counts, num_samples, shares)
+    is_low = stats.entropy(shares) - stats.entropy(counts, axis=1) > epsilon
+    return float(probabilities[is_low].sum() + max(0.0, 1 - probabilities.sum()))
+
+
 def measured_samples(
     generator: np.random.Generator, distributions: Distributions, epsilon: float, delta: float, num_draws: int
 ) -> Float[np.ndarray, " team"]:
-    """The measured number of samples that each team needs: doubled until it suffices for all teams, then interpolated."""
+    """The measured number of samples that each team needs.
+
+    A tenth of the draws doubles the number until it suffices for all teams. The error is about a power of that number, and
+    interpolation gives a first estimate, at which all draws then measure the error.
+    """
     entropies = stats.entropy(distributions.mean(axis=1), axis=-1)
     num_agents = distributions.shape[1]
     # The bias alone, (S - 1) / 2n, needs twice this number.
@@ -131,14 +150,19 @@ def measured_samples(
     while (errors[-1] > epsilon).any() or len(numbers) < 2:
         if number > _MOST_SAMPLES:
             raise ValueError(f"an epsilon of {epsilon:g} takes more than {_MOST_SAMPLES:,} samples: choose a larger epsilon")
-        drawn = np.quantile(deviations(generator, distributions, number, num_draws), 1 - delta, axis=-1)
+        drawn = np.quantile(deviations(generator, distributions, number, max(100, num_draws // 10)), 1 - delta, axis=-1)
         numbers.append(float(number))
         errors.append(np.clip(drawn, 1e-3 * epsilon, errors[-1]))
         number *= 2
-    # The error is about a power of the number of samples, so the logarithms of both are interpolated linearly.
-    log_errors = np.log(np.array(errors))[::-1]
-    grid = np.log(np.array(numbers))[::-1]
-    return np.array([np.exp(np.interp(math.log(epsilon), column, grid)) for column in log_errors.T])
+    log_numbers, log_errors = np.log(np.array(numbers))[::-1], np.log(np.array(errors))[::-1]
+    found = np.empty(len(distributions))
+    for row, team in enumerate(distributions):
+        near = np.interp(math.log(epsilon) + np.array([-0.2, 0, 0.2]), log_errors[:, row], log_numbers)
+        first = num_agents * max(1, round(math.exp(near[1]) / num_agents))
+        error = np.quantile(deviations(generator, team[None], first, num_draws), 1 - delta)
+        slope = (near[0] - near[2]) / 0.4
+        found[row] = first * (max(float(error), 1e-3 * epsilon) / epsilon) ** slope
+    return found
 
 
 def _needed(generator: np.random.Generator, distributions: Distributions, epsilon: float, config: Concentration) -> Needed:

@@ -21,8 +21,9 @@ WAYS = {
     "together": "all plan on the same mixture",
     "estimated": "all plan on estimates of their own",
     "in-turn": "each plans after those before it",
+    "alone": "one agent, an N-th of the step, as many plans",
 }
-"""The order in which the agents of a team plan, and on which mixture."""
+"""The order in which the agents of a team plan, and on which mixture; and what one agent does with as many plans."""
 
 
 class Series(NamedTuple):
@@ -48,8 +49,8 @@ class Series(NamedTuple):
         if np.isnan(self.exponent):
             return "one size shows no rate"
         if self.exponent < -0.8:
-            return "the theorem's 1/N holds"
-        return "the theorem's 1/N is lost" if self.exponent > -0.2 else "part of the theorem's 1/N is left"
+            return "the gap falls with 1/N"
+        return "the gap does not fall with N" if self.exponent > -0.2 else "the gap falls with a part of 1/N"
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,11 @@ def frank_wolfe(config: FrankWolfeRun, *, on_progress: Callable[[int, int, str],
     for number, (way, agents) in enumerate(itertools.product(comparison, config.compare)):
         report(number, len(WAYS) * len(config.compare), f"to compare: {agents} agents, {way}")
         density_tolerance = DENSITY_TOLERANCE if way == "estimated" else 0.0
-        compared = FrankWolfe(agents, config.compare_step, SMOOTHING, way == "in-turn", density_tolerance)
-        *_, last = solve(compared, world, num_iterations=config.compare_iterations, tolerance=0.0, seed=config.seed)
+        step_size, num_iterations = config.compare_step, config.compare_iterations
+        compared = FrankWolfe(agents, step_size, SMOOTHING, way == "in-turn", density_tolerance)
+        if way == "alone":
+            compared, num_iterations = FrankWolfe(1, step_size / agents, SMOOTHING), num_iterations * agents
+        *_, last = solve(compared, world, num_iterations=num_iterations, tolerance=0.0, seed=config.seed)
         comparison[way].gaps.append(last.gaps)
     report(1, 1, "")
     return Convergence(config, world, algorithm, found, comparison)

@@ -9,7 +9,7 @@ from matplotlib.ticker import NullLocator
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.studies.frank_wolfe.experiment import WAYS, Convergence
 
-_COLORS = {"together": ORANGE, "estimated": GREEN, "in-turn": BLUE}
+_COLORS = {"together": ORANGE, "estimated": GREEN, "in-turn": BLUE, "alone": GREY}
 
 
 @mpl.rc_context(STYLE)
@@ -55,10 +55,11 @@ def _draw_sizes(axis: Axes, convergence: Convergence, way: str) -> None:
 def _draw_floors(axis: Axes, convergence: Convergence) -> None:
     for way, series in convergence.comparison.items():
         label = f"{WAYS[way]}: N^{series.exponent:.2f}"
-        axis.loglog(series.agents, series.floors, "o-", color=_COLORS[way], ms=5, label=label)
+        style = "s--" if way == "alone" else "o-"
+        axis.loglog(series.agents, series.floors, style, color=_COLORS[way], ms=5, label=label)
     reference = convergence.comparison["in-turn"]
     agents = np.array(reference.agents, dtype=float)
-    axis.loglog(agents, reference.floors[0] * agents[0] / agents, color=GREY, ls="--", label="the theorem's rate: 1/N")
+    axis.loglog(agents, reference.floors[0] * agents[0] / agents, color=RED, ls=":", label="the theorem's rate: 1/N")
     axis.set_xticks(agents, [f"{number:g}" for number in agents])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_title(f"what the gap settles at with a constant step of {convergence.config.compare_step:g}", fontsize=9)

@@ -1,5 +1,6 @@
 """The paper's experiments: all trainings, their datasets, and offline RL on these datasets."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,20 +19,27 @@ from farflung.bounds.ceilings import ceiling
 from farflung.config import SCHEDULES, Explore, Reproduce
 from farflung.data.q_learning import Transitions, goal_success, goals_of, transitions, untrained_success
 from farflung.entropy.counts import shannon
+from farflung.numerics.arrays import count_by_index
 from farflung.numerics.compilation import SELDOM
-from farflung.policies import TabularSoftmax
+from farflung.policies import TabularSoftmax, softmax_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
 from farflung.runs.destinations import Destination, claimed, open_collection
-from farflung.runs.run import Run, final_values
+from farflung.runs.run import Run
 from farflung.studies.concentration.experiment import as_distributions, measured_samples
-from farflung.studies.reproduce.claims import DELTA, EPSILON, KINDS, Cell, Findings
+from farflung.studies.reproduce.claims import DELTA, EPSILON, Cell, Findings, Training
+from farflung.studies.reproduce.theorems import TheoremChecks, check_theorems
 from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
+from farflung.training.metrics import occupancy
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
 
 _CEILING_SECONDS = 20
-_DRAWS = 400
+_DRAWS = 2000
+_KINDS = ("team", "single", "random")
+_NUM_ROUNDS = 10
+_PER_LEARNT = 8
+"""Datasets whose entropy is measured for each dataset that is learnt from: sampling is cheap, learning is not."""
 _MOST_DATASETS_AT_ONCE = 200
 
 
@@ -40,10 +48,13 @@ class Reproduction:
     """The results of `farflung reproduce`."""
 
     config: Reproduce
-    runs: Mapping[str, Mapping[Cell, Run]]
-    """The trained teams and single agents, by schedule."""
-    findings: Mapping[str, Findings]
-    """The measurements, by schedule."""
+    runs: Mapping[Training, Mapping[Cell, Run]]
+    """The trained teams and single agents, by how they were trained."""
+    independent: Mapping[Cell, Run]
+    """The independently trained teams."""
+    findings: Mapping[Training, Findings]
+    """The measurements, by training."""
+    theorems: TheoremChecks
 
 
 class Collected(NamedTuple):
@@ -51,6 +62,7 @@ class Collected(NamedTuple):
 
     occupancy: Float[np.ndarray, "seed agent state"]
     dataset_entropy: Float[np.ndarray, "seed dataset"]
+    growth: Float[np.ndarray, "seed trajectory"]
     success: Float[np.ndarray, "seed goal"]
     samples_needed: Float[np.ndarray, " seed"]
     samples_needed_alone: Float[np.ndarray, " seed"]
@@ -73,15 +85,17 @@ def reproduce(
     report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
     worlds = {name: make_tabular_world(name) for name in config.worlds}
-    cells = [Cell(world, agents, kind) for world in worlds for kind in KINDS[:2] for agents in config.agents]
-    groups = [
-        {_folder(schedule, cell): _explore_config(config, schedule, cell) for schedule in config.schedules} for cell in cells
-    ]
-    places = {_folder(schedule, cell): (schedule, cell) for cell in cells for schedule in config.schedules}
+    trainings = [Training(*pair) for pair in itertools.product(config.schedules, config.estimators)]
+    cells = [Cell(world, agents, kind) for world in worlds for kind in _KINDS[:2] for agents in config.agents]
+    groups = [{_folder(training, cell): _explore_config(config, training, cell) for training in trainings} for cell in cells]
+    # Independent agents don't depend on each other, so that the largest team of them has the smaller ones as parts.
+    independent = [Cell(world, max(config.agents), "independent") for world in worlds]
+    groups += [{_folder(trainings[0], cell): _explore_config(config, trainings[0], cell)} for cell in independent]
+    places = {_folder(training, cell): (training, cell) for cell in cells for training in trainings}
     # The pool measures the random policy while teams train, and then the trained policies.
     with claimed(out) as place, compiling_threads() as pool:
         open_collection(place, contents, force=force)
-        training = train_all(groups, worlds, place.folder, pool, report, note, is_brief=config.quick)
+        training_runs = train_all(groups, worlds, place.folder, pool, report, note)
         random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
         ceilings = {
             (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)
@@ -89,46 +103,69 @@ def reproduce(
             for agents in config.agents
         }
         chance = {name: pool.submit(untrained_success, jr.key(0), world, goals_of(world)) for name, world in worlds.items()}
-        runs: dict[str, dict[Cell, Run]] = {schedule: {} for schedule in config.schedules}
-        collecting: dict[tuple[str, str, str], Future[dict[Cell, Collected]]] = {}
-        for folder, run in training:
-            schedule, cell = places[folder]
-            name, _, kind = cell
-            runs[schedule][cell] = run
-            own = {each: run for each, run in runs[schedule].items() if (each.world, each.kind) == (name, kind)}
-            if len(own) == len(config.agents):  # all team sizes are trained
-                collecting[schedule, name, kind] = pool.submit(collect, config, own, name, kind, worlds[name])
+        untrained = {name: pool.submit(_untrained, config, name, world) for name, world in worlds.items()}
+        theorems = pool.submit(check_theorems)
+        trained: dict[str, Run] = {}
+        collecting: dict[str, Future[dict[Cell, Collected]]] = {}
+        for folder, run in training_runs:
+            trained[folder] = run
+            if folder not in places:
+                continue
+            training, (name, _, kind) = places[folder]
+            own = {cell: _folder(training, cell) for cell in cells if (cell.world, cell.kind) == (name, kind)}
+            if trained.keys() >= set(own.values()):  # all team sizes are trained
+                runs = {cell: trained[each] for cell, each in own.items()}
+                collecting[_collection(training, name, kind)] = pool.submit(collect, config, runs, name, kind, worlds[name])
         report(SuiteStatus(1, 1, "datasets and offline RL"))
-        bounds = {key: bound.result() for key, bound in ceilings.items()}
-        by_chance = {name: float(rate.result()) for name, rate in chance.items()}
-        findings = {}
-        for schedule in config.schedules:
+        shared: dict[str, Any] = {
+            "ceilings": {key: bound.result() for key, bound in ceilings.items()},
+            "samples_needed_uniform": _uniform_samples(next(iter(worlds.values())).num_states),
+            "untrained_success": {name: float(rate.result()) for name, rate in chance.items()},
+        }
+        others = {cell: visits for part in untrained.values() for cell, visits in part.result().items()}
+        alone = {cell: trained[_folder(trainings[0], cell)] for cell in independent}
+        findings, runs_of = {}, {}
+        for training in trainings:
             interrupts.check()
-            runs[schedule] = {cell: runs[schedule][cell] for cell in cells}  # independent of the order of training
-            parts = [collecting[schedule, name, kind] for name in worlds for kind in KINDS[:2]]
+            runs_of[training] = {cell: trained[_folder(training, cell)] for cell in cells}
+            parts = [collecting[_collection(training, name, kind)] for name in worlds for kind in _KINDS[:2]]
             data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
-            final = {cell: final_values(run.updates, run.metrics) for cell, run in runs[schedule].items()}
             measured: Any = {name: {cell: getattr(own, name) for cell, own in data.items()} for name in Collected._fields}
-            findings[schedule] = Findings(final=final, ceilings=bounds, untrained_success=by_chance, **measured)
-    return Reproduction(config, runs, findings)
+            measured["occupancy"] |= others
+            if training.schedule == trainings[0].schedule:
+                for cell, run in alone.items():
+                    measured["occupancy"] |= _parts(config, cell, run.policies, worlds[cell.world])
+            metrics = {cell: run.metrics for cell, run in runs_of[training].items()}
+            updates = next(iter(runs_of[training].values())).updates
+            findings[training] = Findings(updates=updates, metrics=metrics, **shared, **measured)
+        return Reproduction(config, runs_of, alone, findings, theorems.result())
 
 
-def _explore_config(config: Reproduce, schedule: str, cell: Cell) -> Explore:
-    learning_rate, decay = SCHEDULES[schedule]
+def _explore_config(config: Reproduce, training: Training, cell: Cell) -> Explore:
+    learning_rate, decay = SCHEDULES[training.schedule]
     return Explore(
         cell.world,
         agents=cell.agents,
         single=cell.kind == "single",
+        independent=cell.kind == "independent",
         preset="paper",
         updates=config.updates,
         learning_rate=learning_rate,
         decay=decay,
+        over_trajectories=training.estimator if cell.kind == "single" else "sum",
         seeds=config.seed_values,
     )
 
 
-def _folder(schedule: str, cell: Cell) -> str:
-    return f"runs/{schedule}/{cell.world}-{cell.agents}-{cell.kind}"
+def _folder(training: Training, cell: Cell) -> str:
+    """Only the single agent plays several trajectories, so that all estimators share the other runs."""
+    is_averaged = cell.kind == "single" and training.estimator == "mean"
+    return f"runs/{training.schedule}{'-mean' * is_averaged}/{cell.world}-{cell.agents}-{cell.kind}"
+
+
+def _collection(training: Training, name: str, kind: str) -> str:
+    """What is collected together: all team sizes of a kind in a world."""
+    return _folder(training, Cell(name, 0, kind))
 
 
 def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP) -> dict[Cell, Collected]:
@@ -143,16 +180,19 @@ def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, w
     found = {}
     for cell, visits, entropies, reached in parts:
         own = visits[:, : 1 if kind == "single" else cell.agents]
-        found[cell] = Collected(own, entropies / np.log(world.num_states), reached, *_samples_needed(own))
+        by_round = (entropies / np.log(world.num_states)).reshape(*entropies.shape[:2], _NUM_ROUNDS, -1)
+        growth = by_round[..., : cell.agents].reshape(*entropies.shape[:2], -1)
+        needed = _samples_needed(cell, own) if kind != "random" else (np.array([]), np.array([]))
+        found[cell] = Collected(own, growth[..., cell.agents - 1], growth.mean(axis=1), reached, *needed)
     return found
 
 
 def _samples_needed(
-    occupancy: Float[np.ndarray, "seed agent state"],
+    cell: Cell, visits: Float[np.ndarray, "seed agent state"]
 ) -> tuple[Float[np.ndarray, " seed"], Float[np.ndarray, " seed"]]:
     """The number of samples that the entropy of the team takes, and that of one agent, averaged over the agents."""
-    generator = np.random.default_rng(0)
-    exact = as_distributions(occupancy)
+    generator = np.random.default_rng([*map(ord, "".join(map(str, cell)))])
+    exact = as_distributions(visits)
     together = measured_samples(generator, exact, EPSILON, DELTA, _DRAWS)
     if exact.shape[1] == 1:
         return together, together
@@ -160,8 +200,31 @@ def _samples_needed(
     return together, alone.reshape(exact.shape[:2]).mean(axis=1)
 
 
+def _uniform_samples(num_states: int) -> float:
+    """The number of samples that the entropy of the uniform distribution takes, as the mean of some measurements."""
+    uniform = np.full((5, 1, num_states), 1 / num_states)
+    return float(np.mean(_samples_needed(Cell("uniform", 1, "single"), uniform)[0]))
+
+
+def _untrained(config: Reproduce, name: str, world: TabularMDP) -> dict[Cell, Float[np.ndarray, "seed agent state"]]:
+    """The exact state distributions of teams as they are before training."""
+    cell = Cell(name, max(config.agents), "untrained")
+    keys = jnp.stack([jr.fold_in(jr.key(seed), cell.agents) for seed in config.seed_values])
+    teams = jax.vmap(lambda key: softmax_team(key, world, cell.agents, scale=1.0))(keys)
+    return _parts(config, cell, teams, world)
+
+
+def _parts(
+    config: Reproduce, cell: Cell, teams: TabularSoftmax, world: TabularMDP
+) -> dict[Cell, Float[np.ndarray, "seed agent state"]]:
+    """The exact state distributions of teams, and of their first agents alone as the smaller teams."""
+    rows = [jax.tree.map(lambda leaf, row=row: leaf[row], teams) for row in range(len(config.seed_values))]
+    visits = np.stack([np.asarray(occupancy(world, team)) for team in rows])
+    return {cell._replace(agents=agents): visits[:, :agents] for agents in config.agents}
+
+
 def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -> Float[Array, "seed agent state action"]:
-    shape = (config.seeds, max(config.agents), world.num_states, world.num_actions)
+    shape = (len(config.seed_values), max(config.agents), world.num_states, world.num_actions)
     if run is None:
         return jnp.zeros(shape)
     if run.config.single:
@@ -170,7 +233,7 @@ def _logits(run: Run | None, cell: Cell, config: Reproduce, world: TabularMDP) -
 
 
 def _keys(config: Reproduce, cell: Cell) -> Key[Array, " seed"]:
-    number = 1_000 * KINDS.index(cell.kind) + cell.agents
+    number = 1_000 * _KINDS.index(cell.kind) + cell.agents
     return jnp.stack([jr.fold_in(jr.key(seed), number) for seed in config.seed_values])
 
 
@@ -182,28 +245,36 @@ def _collect_and_learn(
     sizes: Int[Array, " cell"],
     goals: Int[Array, " goal"],
     num_datasets: int,
-) -> tuple[Float[Array, "cell seed agent state"], Float[Array, "cell seed dataset"], Float[Array, "cell seed goal"]]:
-    """Exact occupancies, the entropies of datasets with one trajectory per agent, and the success rate of Q-learning on them.
+) -> tuple[Float[Array, "cell seed agent state"], Float[Array, "cell seed dataset trajectory"], Float[Array, "cell seed goal"]]:
+    """Exact occupancies, the entropies of datasets as they grow, and the success rate of Q-learning on their first round.
 
-    Only the first `sizes` agents of each cell contribute to the datasets.
+    In a round, each agent plays one trajectory. Only the first `sizes` agents of each cell contribute; the entropy does not
+    change with the trajectories of the others.
     """
+    num_agents = logits.shape[2]
 
     def collect(
         key: Key[Array, ""], logits: Float[Array, "agent state action"], size: Int[Array, ""]
-    ) -> tuple[Float[Array, ""], Transitions]:
-        trajectories = play(key, TabularSoftmax(logits), world, 1, 1)
-        is_real = jnp.broadcast_to(jnp.arange(len(logits))[:, None] < size, trajectories.states[0, :, 0].shape)
-        weights = is_real / (size * (world.horizon + 1))
-        visits = jnp.zeros(world.num_states).at[trajectories.states[0, :, 0]].add(weights)
-        return shannon(visits), transitions(trajectories)._replace(num=size * world.horizon)
+    ) -> tuple[Float[Array, "element trajectory"], Transitions]:
+        trajectories = play(key, TabularSoftmax(logits), world, _PER_LEARNT, _NUM_ROUNDS)
+        states = jnp.swapaxes(trajectories.states, 1, 2).reshape(_PER_LEARNT, -1, world.horizon + 1)
+        is_real = jnp.tile(jnp.arange(num_agents) < size, _NUM_ROUNDS)
+        counts = jax.vmap(jax.vmap(lambda path: count_by_index(path, world.num_states)))(states) * is_real[None, :, None]
+        visits = jnp.cumsum(counts, axis=1) / (jnp.cumsum(is_real) * (world.horizon + 1))[None, :, None]
+        first = jax.tree.map(lambda part: part[:1, :, :1], trajectories)
+        return shannon(visits), transitions(first)._replace(num=size * world.horizon)
 
-    def one_dataset(number: Int[Array, ""]) -> tuple[Float[Array, "cell seed"], Float[Array, "cell seed goal"]]:
+    def one_dataset(
+        number: Int[Array, ""],
+    ) -> tuple[Float[Array, "cell seed element trajectory"], Float[Array, "cell seed goal"]]:
         own = jax.vmap(jax.vmap(partial(jr.fold_in, data=number)))(keys)
-        entropies, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(own, logits, sizes)
-        return entropies, jax.vmap(goal_success, (0, None, 0, None))(own, world, data, goals)
+        play_keys, learn_keys = jnp.moveaxis(jax.vmap(jax.vmap(jr.split))(own), -1, 0)
+        entropies, data = jax.vmap(jax.vmap(collect, (0, 0, None)))(play_keys, logits, sizes)
+        return entropies, jax.vmap(goal_success, (0, None, 0, None))(learn_keys, world, data, goals)
 
     fitting = max(1, _MOST_DATASETS_AT_ONCE // keys.size)
     at_once = max(number for number in range(1, num_datasets + 1) if number <= fitting and num_datasets % number == 0)
     entropies, rates = jax.lax.map(one_dataset, jnp.arange(num_datasets), batch_size=at_once)
-    occupancy = jnp.vectorize(world.occupancy, signature="(s,a)->(s)")(TabularSoftmax(logits).probabilities)
-    return occupancy, jnp.moveaxis(entropies, 0, -1), jnp.mean(rates, axis=0)
+    exact = jnp.vectorize(world.occupancy, signature="(s,a)->(s)")(TabularSoftmax(logits).probabilities)
+    by_dataset = jnp.moveaxis(entropies, 0, 2).reshape(*keys.shape, -1, entropies.shape[-1])
+    return exact, by_dataset, jnp.mean(rates, axis=0)

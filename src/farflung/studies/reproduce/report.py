@@ -1,42 +1,46 @@
 """The page of a reproduction, with its figures and numbers as files beside it."""
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from scipy import special
 
-from farflung.config import Concentration
 from farflung.data.q_learning import PAPER, goals_of
-from farflung.figures.curves import draw_ceiling, draw_curve
-from farflung.figures.maps import draw_on_map, draw_policy
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
-from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, STYLE, VISITS
 from farflung.runs.destinations import Destination
-from farflung.runs.run import Run, typical_seed
+from farflung.runs.run import Run
 from farflung.runs.statistics import mean_and_interval
-from farflung.studies.concentration.experiment import as_distributions, measure_concentration
-from farflung.studies.concentration.figures import concentrated
-from farflung.studies.reproduce.claims import Cell, Claim, Findings, claims
+from farflung.studies.concentration.experiment import as_distributions
+from farflung.studies.reproduce import figures
+from farflung.studies.reproduce.claims import EPSILON, Cell, Claim, Findings, Training, claims, lead, rounds_saved
 from farflung.studies.reproduce.experiment import Reproduction
-from farflung.worlds.tabular import TabularMDP, reachable_states
+from farflung.studies.reproduce.theorems import vacuous_below
 
-_SCHEDULE_NAMES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, decaying by 0.999 per update (the paper's text)"}
-_COLORS = (ORANGE, GREEN, BLUE)
-_KINDS = {"team": BLUE, "single": ORANGE, "random": GREY}
-_Runs = Mapping[Cell, Run]
-_Claims = Mapping[str, Sequence[Claim]]
-"""The decided claims, by learning-rate schedule."""
+_RATES = {"code": "constant 0.15", "text": "0.1 · 0.999ᵘ"}
+_SCHEDULES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, times 0.999 after each update (the paper's text)"}
+_ESTIMATORS = {"sum": "sum over trajectories (Algorithm 1 and the code)", "mean": "mean over trajectories (Section 5)"}
+_Claims = Mapping[Training, Sequence[Claim]]
+"""The decided claims, by training."""
+
+
+class _Section(NamedTuple):
+    """A part of the page: figures, and beside them the claims that they support."""
+
+    id: str
+    title: str
+    text: str
+    plots: Mapping[str, tuple[str, str]]
+    """Title and caption of each figure, by name."""
+    data: Sequence[str]
+    """The CSV files with the numbers."""
 
 
 def write_report(
@@ -48,84 +52,201 @@ def write_report(
         began: when the work behind the page began, by `time.perf_counter()`.
         executor: draws the figures in parallel.
     """
-    by_schedule = {schedule: list(claims(findings)) for schedule, findings in reproduction.findings.items()}
-    tables = _tables(reproduction, by_schedule)
-    values = _values(reproduction, by_schedule)
-    summary = write_page("reproduce.html.j2", values, _plots(reproduction), tables, out, began, executor)
-    verdicts = {schedule: _count_verdicts(found) for schedule, found in by_schedule.items()}
+    decided = {training: claims(found, reproduction.theorems) for training, found in reproduction.findings.items()}
+    sections = list(_sections(reproduction))
+    plots = _plots(reproduction, sections)
+    values = _values(reproduction, decided) | {"sections": list(_shown(sections, plots, decided))}
+    summary = write_page("reproduce.html.j2", values, plots, _tables(reproduction, decided), out, began, executor)
+    verdicts = {str(training): _count_verdicts(found) for training, found in decided.items()}
     return summary | {"updates": reproduction.config.updates, "claims": verdicts}
 
 
-def _values(reproduction: Reproduction, by_schedule: _Claims) -> dict[str, Any]:
+def training_name(training: Training) -> str:
+    """A short name: the learning rate, and what the single agent's gradient does."""
+    return f"{_RATES[training.schedule]}, {training.estimator}"
+
+
+def _values(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
     """The values that the template of the page shows."""
-    runs = [run for own in reproduction.runs.values() for run in own.values()]
+    trained = [*reproduction.runs.values(), reproduction.independent]
+    runs = list({id(run): run for own in trained for run in own.values()}.values())
     # Runs that were trained side by side have the same timings, to the last digit.
     timings = {(run.summary["seconds"], run.summary["compile_seconds"]) for run in runs}
     training_seconds, compile_seconds = (sum(column) for column in zip(*timings, strict=True))
     return {
         "config": reproduction.config,
+        "preview": _preview(reproduction),
         "num_runs": len(runs),
         "environment_steps": sum(run.summary["environment_steps"] for run in runs),
         "training_seconds": training_seconds,
         "compile_seconds": compile_seconds,
-        "agreement": _agreement(by_schedule),
-        "verdicts": _verdict_table(by_schedule),
+        "trainings": [{"id": str(training), "name": training_name(training)} for training in decided],
+        "answer": _answer(reproduction, decided),
+        "verdicts": _verdict_table(decided),
+        "num_claims": _num_claims(decided),
         "chance": next(iter(reproduction.findings.values())).untrained_success,
-        "claims": list(_claim_sections(by_schedule)),
+        "leads": {str(training): _lead_table(found) for training, found in reproduction.findings.items()},
         "ceilings": _ceiling_table(reproduction),
         "settings": _settings(reproduction, runs[0]),
     }
 
 
-def _agreement(by_schedule: _Claims) -> dict[str, int] | None:
-    """In how many settings the paper's two learning rates lead to the same verdict; None with one learning rate."""
-    if len(by_schedule) < 2:
-        return None
-    pairs = list(zip(*([claim.difference.verdict for claim in found] for found in by_schedule.values()), strict=True))
+def _preview(reproduction: Reproduction) -> str:
+    config = reproduction.config
+    worlds, sizes = " and ".join(config.worlds), " and ".join(map(str, config.agents))
+    as_full = f"trained as for the full page ({config.updates:,} updates, {config.seeds} seeds)"
+    return f"Preview: {worlds} with m = {sizes} only, {as_full}."
+
+
+def _answer(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
+    """The numbers of the paragraph that opens the page."""
+    findings = reproduction.findings
+
+    def held(statement: str, training: Training) -> tuple[int, int, int]:
+        verdicts = Counter(claim.verdict for claim in decided[training] if claim.statement.startswith(statement))
+        return verdicts["holds"], sum(verdicts.values()), verdicts["does not hold"]
+
+    first = next(iter(findings))
+    leads = [lead(findings[first], world, agents) for world in findings[first].worlds for agents in findings[first].agents]
+    overtaken = [each.ahead_from for each in leads if each.largest_deficit > 0 and each.ahead_from is not None]
+    most = len(next(iter(findings[first].growth.values()))[0]) // findings[first].agents[0]
+    rounds = [
+        float(2 ** np.mean(np.log2(rounds_saved(findings[first], world, agents))))
+        for world in findings[first].worlds
+        for agents in findings[first].agents
+    ]
     return {
-        "settings": len(pairs),
-        "same": sum(code == text for code, text in pairs),
-        "opposite": sum({code, text} == {"holds", "does not hold"} for code, text in pairs),
+        "entropy": _schedule_table({each: held("parallel agents end with a higher entropy", each) for each in findings}),
+        "offline": held("offline RL reaches more goals with parallel agents' data than with a single", first),
+        "early": held("parallel agents have the higher entropy on average over the first tenth", first),
+        "diverse": held("parallel agents are more diverse than independently", first),
+        "lower_entropy": held("a distribution of lower entropy", first),
+        "overtaken": (min(overtaken), max(overtaken)) if overtaken else None,
+        "deficit": max(each.largest_deficit for each in leads),
+        "rounds": [f"{number:.1f}" if number < most else f"more than {most}" for number in (min(rounds), max(rounds))],
+        "first": training_name(first),
     }
 
 
-def _verdict_table(by_schedule: _Claims) -> Table:
-    counts = [_count_verdicts(found) for found in by_schedule.values()]
+def _schedule_table(held: Mapping[Training, tuple[int, int, int]]) -> Table:
+    """Learning rate × estimator: in how many settings a claim holds."""
+    schedules, estimators = (dict.fromkeys(column) for column in zip(*held, strict=True))
+    rows = []
+    for schedule in schedules:
+        cells = []
+        for estimator in estimators:
+            holds, total, against = held[Training(schedule, estimator)]
+            style = "fails" if against > holds else "holds" if holds > total / 2 else "undecided"
+            cells.append(Value(f"{holds} of {total}", style, (f"single ahead in {against}",) if against else ()))
+        rows.append((f"learning rate {_SCHEDULES[schedule]}", cells))
+    return Table(["", *(_ESTIMATORS[estimator] for estimator in estimators)], rows)
+
+
+def _verdict_table(decided: _Claims) -> Table:
+    counts = [_count_verdicts(found) for found in decided.values()]
+    first = next(iter(decided.values()))
+    figure_of = {claim.statement: claim.figure for claim in first}
     rows = []
     for statement in counts[0]:
-        verdicts = [each for own in counts for each in own[statement].items()]
-        rows.append((statement, [Value(str(num), VERDICT_CLASSES[name] if num else "none") for name, num in verdicts]))
-    groups = [_SCHEDULE_NAMES[schedule] for schedule in by_schedule]
-    return Table(["claim"], rows, groups=groups, columns=list(VERDICT_CLASSES))
+        cells: list[str | Value] = []
+        for own in counts:
+            if statement not in own:
+                cells.append("not measured")
+                continue
+            verdicts, total = own[statement], sum(own[statement].values())
+            text = f"{verdicts['holds']} of {total}"
+            worst = verdicts["does not hold"]
+            style = "fails" if worst > verdicts["holds"] else "holds" if verdicts["holds"] > total / 2 else "undecided"
+            cells.append(Value(text, style, (f"{worst} against",) if worst else ()))
+        rows.append((_capital(statement), cells))
+    links = [f"#{_section_of(figure_of[statement])}" for statement in counts[0]]
+    return Table(["claim", *(training_name(training) for training in decided)], rows, links=links)
+
+
+def _num_claims(decided: _Claims) -> dict[str, int]:
+    """How many verdicts there are, how many of them Holm's correction leaves undecided, and how many hang on the training."""
+    every = [claim for found in decided.values() for claim in found]
+    by_setting: dict[tuple[str, ...], list[str]] = {}
+    for claim in every:
+        by_setting.setdefault((claim.statement, claim.world, claim.agents), []).append(claim.verdict)
+    pairs = list(by_setting.values())
+    return {
+        "settings": len(pairs),
+        "same": sum(len(set(verdicts)) == 1 for verdicts in pairs),
+        "opposite": sum({"holds", "does not hold"} <= set(verdicts) for verdicts in pairs),
+        "verdicts": len(every),
+        "undone": sum(claim.verdict != claim.difference.verdict for claim in every),
+    }
 
 
 def _count_verdicts(found: Sequence[Claim]) -> dict[str, dict[str, int]]:
     """In how many settings each claim has which verdict."""
     counts: dict[str, Counter[str]] = {}
     for claim in found:
-        counts.setdefault(claim.statement, Counter(dict.fromkeys(VERDICT_CLASSES, 0)))[claim.difference.verdict] += 1
+        counts.setdefault(claim.statement, Counter(dict.fromkeys(VERDICT_CLASSES, 0)))[claim.verdict] += 1
     return {statement: dict(verdicts) for statement, verdicts in counts.items()}
 
 
-def _claim_sections(by_schedule: _Claims) -> Iterator[dict[str, Any]]:
-    """Each claim with a table of differences for each learning rate."""
-    for statement in dict.fromkeys(claim.statement for found in by_schedule.values() for claim in found):
-        tables = []
-        for schedule, found in by_schedule.items():
-            own = [claim for claim in found if claim.statement == statement]
-            head = ["world", *dict.fromkeys(f"m = {claim.agents}" for claim in own)]
-            worlds = dict.fromkeys(claim.world for claim in own)
-            rows = [(world, [_value(claim) for claim in own if claim.world == world]) for world in worlds]
-            tables.append(Table(head, rows, f"learning rate {_SCHEDULE_NAMES[schedule]}"))
-        first = next(claim for found in by_schedule.values() for claim in found if claim.statement == statement)
-        yield {"statement": statement[0].upper() + statement[1:], "where": first.where, "unit": first.unit, "tables": tables}
+def _shown(sections: Sequence[_Section], plots: Mapping[str, Plot], decided: _Claims) -> Iterator[dict[str, Any]]:
+    """Each section with the names of its figures and its claims, by training."""
+    for section in sections:
+        pictures = [
+            {
+                "title": title,
+                "caption": caption,
+                "by_training": {str(training): f"figure-{_plot_name(name, training, plots)}" for training in decided},
+            }
+            for name, (title, caption) in section.plots.items()
+        ]
+        statements = dict.fromkeys(
+            claim.statement for found in decided.values() for claim in found if _section_of(claim.figure) == section.id
+        )
+        yield section._asdict() | {"pictures": pictures, "claims": [_claim(statement, decided) for statement in statements]}
+
+
+def _claim(statement: str, decided: _Claims) -> dict[str, Any]:
+    """A claim with a table of differences for each training."""
+    tables, held = {}, {}
+    for training, found in decided.items():
+        own = [claim for claim in found if claim.statement == statement]
+        if not own:
+            tables[str(training)], held[str(training)] = Table([], []), "not measured"
+            continue
+        first = own[0]
+        columns = dict.fromkeys(claim.agents for claim in own)
+        head = ["", *(f"m = {agents}" if agents[:1].isdigit() else agents or "difference" for agents in columns)]
+        worlds = dict.fromkeys(claim.world for claim in own)
+        rows = [(world, [_value(claim) for claim in own if claim.world == world]) for world in worlds]
+        tables[str(training)] = Table(head, rows)
+        verdicts = Counter(claim.verdict for claim in own)
+        against = f", against it in {verdicts['does not hold']}" if verdicts["does not hold"] else ""
+        held[str(training)] = f"holds in {verdicts['holds']} of {len(own)}{against}"
+    return {"statement": _capital(statement), "where": first.where, "unit": first.unit, "tables": tables, "held": held}
 
 
 def _value(claim: Claim) -> Value:
-    value, low, high = claim.difference
-    verdict = claim.difference.verdict
-    interval = f"{low:+.3f} to {high:+.3f}" if np.isfinite(low) else "one seed"
-    return Value(f"{value:+.3f}", VERDICT_CLASSES[verdict], (interval, verdict))
+    value, low, high, p_value = claim.difference
+    if low == high:
+        notes: tuple[str, ...] = ("computed exactly",)
+    elif not np.isfinite(low):
+        notes = ("one seed",)
+    else:
+        notes = (f"{low:+.3f} to {high:+.3f}", f"p {_p(p_value)}, Holm {_p(claim.p_holm)}")
+    return Value(f"{value:+.3f}", VERDICT_CLASSES[claim.verdict], (*notes, claim.verdict))
+
+
+def _p(p_value: float) -> str:
+    return "< .001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _lead_table(findings: Findings) -> Table:
+    rows = []
+    for world in findings.worlds:
+        found = [lead(findings, world, agents) for agents in findings.agents]
+        texts = ["never ahead for good" if each.ahead_from is None else f"from update {each.ahead_from:,} on" for each in found]
+        deficits = [f"behind by up to {each.largest_deficit:.3f}" if each.largest_deficit else "never behind" for each in found]
+        rows.append((world, [Value(text, "", (more,)) for text, more in zip(texts, deficits, strict=True)]))
+    return Table(["", *(f"m = {agents}" for agents in findings.agents)], rows)
 
 
 def _ceiling_table(reproduction: Reproduction) -> Table:
@@ -140,23 +261,24 @@ def _ceiling_table(reproduction: Reproduction) -> Table:
         texts += [f"{percentage:.1f}%" for percentage in percentages]
         rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", texts))
     head = ["setting", "ceiling, in units of log 43", "kind of ceiling"]
-    groups = [_SCHEDULE_NAMES[schedule] for schedule in reproduction.findings]
+    groups = [training_name(training) for training in reproduction.findings]
     return Table(head, rows, groups=groups, columns=["parallel", "single"])
 
 
 def _settings(reproduction: Reproduction, first: Run) -> dict[str, str]:
     config = reproduction.config
+    num_datasets = next(iter(next(iter(reproduction.findings.values())).dataset_entropy.values())).shape[1]
     return {
         "worlds": ", ".join(config.worlds),
         "agents (m)": ", ".join(map(str, config.agents)),
         "trajectories per agent (K)": "1; for the single agent K' = m",
         "batch size (B)": str(first.config.batch_size),
         "updates (N)": f"{config.updates:,}",
-        "learning rate": "; ".join(_SCHEDULE_NAMES[schedule] for schedule in config.schedules),
+        "learning rate": "; ".join(_SCHEDULES[schedule] for schedule in config.schedules),
+        "gradient of the single agent": "; ".join(_ESTIMATORS[estimator] for estimator in config.estimators),
         "seeds": ", ".join(map(str, config.seed_values)),
-        "learning rate in the figures": _SCHEDULE_NAMES[config.schedules[0]],
         "final values": "mean over the last 1% of updates",
-        "datasets": f"{config.datasets} per seed, with one trajectory per agent",
+        "datasets": f"{num_datasets} per seed, with one trajectory per agent; {config.datasets} of them for offline RL",
         "offline Q-learning": f"{PAPER.num_batches} minibatches of {PAPER.batch_size}, learning rate {PAPER.learning_rate}, "
         f"discount {PAPER.discount}; {PAPER.num_episodes} greedy episodes of at most {PAPER.max_steps} steps per goal",
         "device": first.summary["device"],
@@ -164,315 +286,319 @@ def _settings(reproduction: Reproduction, first: Run) -> dict[str, str]:
     }
 
 
-def _plots(reproduction: Reproduction) -> dict[str, Plot]:
-    """The figures by name, in the paper's order."""
-    schedule = reproduction.config.schedules[0]
-    runs = {}
-    for cell, run in reproduction.runs[schedule].items():
-        team, world = jax.tree.map(np.asarray, (run.policies, run.world))  # another process cannot draw JAX arrays
-        runs[cell] = dataclasses.replace(run, policies=team, world=world)
-    findings = reproduction.findings[schedule]
-    worlds = {cell.world: run.table for cell, run in runs.items()}
-    goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
-    agents = findings.agents
+def _sections(reproduction: Reproduction) -> Iterator[_Section]:
+    """The sections with figures, in the order of the page."""
+    config = reproduction.config
+    findings = next(iter(reproduction.findings.values()))
+    agents, most = findings.agents, findings.agents[-1]
     ends = [agents[0], agents[-1]] if len(agents) > 1 else agents
-    most = agents[-1]
-    deterministic = [name for name in worlds if name.endswith("-det")] or list(worlds)[:1]
-    sampled = deterministic[-1]
-    seeds = f"Mean and 95% confidence interval (Student's t) over {reproduction.config.seeds} seeds."
+    sampled = figures.deterministic(findings.worlds)[-1]
+    seeds = f"Mean and 95% confidence interval (Student's t) over {config.seeds} seeds."
     typical = "The figure shows the seed with the median final entropy."
-    plots = {
-        "worlds": Plot(
-            "The worlds",
-            "The paper's two maps. In the -stoc worlds, another action than the chosen one is executed with probability 0.2.",
-            partial(_draw_worlds, worlds),
-        ),
-        "learning-curves": Plot(
+    curves = {
+        "learning-curves": (
             f"Entropy and support during training, {' and '.join(map(str, ends))} agents (Figure 1)",
             "Solid: parallel agents. Dashed: one policy that plays as many trajectories. Dotted: the ceiling, which no "
             f"policies exceed; exact in the -det worlds. {seeds}",
-            partial(_draw_learning_curves, runs, findings, ends),
-        ),
-        "dataset-entropy": Plot(
-            "Entropy of the collected datasets (Figure 2)",
-            "The trained policies collect one trajectory per agent. Each point is a dataset; each seed has "
-            f"{reproduction.config.datasets}. {seeds}",
-            partial(_draw_dataset_entropies, findings),
-        ),
-        "offline-success": Plot(
-            "Offline RL: success rate for each goal (Figure 3)",
-            f"Tabular Q-learning on datasets of {most} trajectories, relabelled for each goal. Mean over seeds and datasets.",
-            partial(_draw_goal_success_sorted, findings, most),
-        ),
-        "entropy-variance": Plot(
-            "Entropy and variance of a Bernoulli variable (Figure 4)",
-            "The ratio in the proof of Theorem 4.1 is smallest at p = 1/2.",
-            _draw_entropy_and_variance,
-        ),
-        "learning-curves-all": Plot(
-            f"Entropy and support during training, {', '.join(map(str, agents))} agents (Figure 7)",
-            f"As Figure 1, with all team sizes. {seeds}",
-            partial(_draw_learning_curves, runs, findings, agents),
-        ),
-        "occupancy": Plot(
-            "State occupancy (Figure 8)",
-            f"The exact distribution of the visited states under the trained policies. {typical}",
-            partial(_draw_occupancies, runs, findings, most),
-        ),
-        "goal-reachability": Plot(
-            "Offline RL: success rates on the map (Figure 9)",
-            f"The success rates of Figure 3, for datasets of {most} trajectories. Mean over seeds and datasets.",
-            partial(_draw_goal_success_maps, findings, worlds, goals, most),
-        ),
+        )
     }
-    for world in deterministic:
-        plots[f"policies-{world}"] = Plot(
+    if others := [number for number in agents if number not in ends]:
+        curves["learning-curves-others"] = (
+            f"The same for {' and '.join(map(str, others))} agents (Figure 7)",
+            f"Solid, dashed and dotted as above. {seeds}",
+        )
+    yield _Section(
+        "learning",
+        "Do parallel agents explore more?",
+        "The single agent plays as many trajectories as the team has agents. If its gradient sums over them, as in the paper's "
+        "Algorithm 1 and code, its steps are m times as large as with the mean of the paper's Section 5. Agents that play one "
+        "trajectory each are not affected.",
+        curves,
+        ("final", "curves", "claims"),
+    )
+    yield _Section(
+        "speed-up",
+        "Does specialisation surpass m-fold parallel sampling?",
+        "The question of the abstract. In a round, each of m agents plays one trajectory. m copies of one policy collect m "
+        "times as many samples per round as one agent alone; specialised agents collect as many as the copies, but others. "
+        "The red line leads from the entropy of the team's first round to the round in which copies of the single agent "
+        "reach it.",
+        {
+            "parallel-sampling": (
+                f"Entropy of a growing dataset, {most} agents",
+                "After training; averaged over seeds and datasets.",
+            )
+        },
+        ("growth", "claims"),
+    )
+    yield _Section(
+        "datasets",
+        "Are the collected datasets better?",
+        "The trained policies collect one trajectory per agent.",
+        {
+            "dataset-entropy": (
+                "Entropy of the collected datasets (Figure 2)",
+                f"Each point is a dataset, with eight of each seed's shown. {seeds}",
+            )
+        },
+        ("datasets", "claims"),
+    )
+    yield _Section(
+        "offline",
+        "Does offline RL profit?",
+        f"Tabular Q-learning on datasets of {most} trajectories, relabelled for each goal. Mean over seeds and "
+        "datasets. Without data "
+        "(all Q-values zero), these shares of the goals are reached: "
+        + ", ".join(f"{world} {rate:.3f}" for world, rate in findings.untrained_success.items())
+        + ".",
+        {
+            "offline-success": ("Success rate for each goal (Figure 3)", "Goals are sorted by their success rate."),
+            "goal-reachability": ("The same success rates on the map (Figure 9)", "Darker goals are reached more often."),
+        },
+        ("offline", "claims"),
+    )
+    maps = {
+        f"policies-{world}": (
             f"Policies of a single agent and of {most} parallel agents, {world} (Figure 10)",
             f"The most likely action in each state that the agent visits; darker means more deterministic. {typical}",
-            partial(_draw_policies, runs, findings, world, most),
         )
-    plots["concentration"] = Plot(
-        f"Samples needed to estimate the entropy, {sampled} (Theorem 4.1)",
-        f"Samples from the state distribution of {most} trained agents, from that of each agent, and from that of the single "
-        "agent. Mean over seeds.",
-        partial(_concentration, findings, sampled, most),
+        for world in figures.deterministic(findings.worlds)[:2]
+    }
+    yield _Section(
+        "specialisation",
+        "Do the agents specialise?",
+        "Entropies and diversities are exact: measured on samples, diversity is biased upwards, and even copies of one "
+        "policy would "
+        "seem diverse. Untrained agents have random logits, as before training; independently trained agents maximise "
+        "the entropy "
+        "of their own states.",
+        {
+            "decomposition": (
+                "The entropy of the mixture and its two parts (Section 4)",
+                "Pale: the mean entropy of the agents' own distributions. Dark: their diversity, the mean KL "
+                "divergence from the "
+                "mixture. Mean over seeds.",
+            ),
+            "occupancy": (
+                "State occupancy (Figure 8)",
+                f"The exact distribution of the visited states under the trained policies. {typical}",
+            ),
+            **maps,
+        },
+        ("decomposition", "claims"),
     )
-    if len(agents) < 3:
-        del plots["learning-curves-all"]
-    return plots
+    mixture = as_distributions(findings.occupancy[Cell(sampled, most, "team")])[0].mean(axis=0)
+    yield _Section(
+        "samples",
+        "Do lower entropies need fewer samples? (Theorem 4.1)",
+        f"With 43 states Theorem 4.1 says nothing below {_rounded(vacuous_below(mixture, EPSILON))} samples (here for "
+        f"ε = {EPSILON:g} and "
+        f"the team in {sampled}): its bound is 1. So it is judged with two states, one of them rare, where the bound "
+        "is below 1 and the "
+        "event still happens; its probability is computed exactly.",
+        {
+            "samples": (
+                "The samples that show an entropy, against the entropy",
+                "Independent samples of the state distributions; of a team, equally many of each agent. One point per seed.",
+            ),
+            "concentration": (
+                f"Samples needed to estimate the entropy, {sampled} (Theorem 4.1)",
+                f"Samples from the state distribution of {most} trained agents, from that of each agent, and from that "
+                "of the single "
+                "agent. Mean over seeds.",
+            ),
+        },
+        ("samples", "theorem", "claims"),
+    )
+    rate = reproduction.theorems.convergence
+    floors = rate.floors
+    yield _Section(
+        "frank-wolfe",
+        "Does Parallel Frank-Wolfe converge N times faster?",
+        f"The theorem promises a gap that falls with 1/N. In {rate.world} with a step of {rate.step_size:g}, N = "
+        f"{rate.agents} agents that plan on "
+        f"the same mixture settle at {floors['together']:.2g} nats, as one agent does ({floors['one agent']:.2g}): "
+        "nothing is gained per "
+        f"parallel round. Planning in turn reaches {floors['in turn']:.2g}, but its plans are made one after the "
+        "other, and one agent with an "
+        f"N-th of the step reaches {floors['one agent, small steps']:.2g} with as many plans: nothing is gained per "
+        "plan either.",
+        {
+            "convergence": (
+                "The duality gap per parallel round and per plan",
+                "The gap bounds the distance from the largest smoothed entropy. Agents that plan in turn wait for each other.",
+            )
+        },
+        ("convergence", "claims"),
+    )
+    yield _Section(
+        "worlds",
+        "The worlds, and a figure of the proof",
+        "In the -stoc worlds, another action than the chosen one is executed with probability 0.2.",
+        {
+            "environments": (
+                "The paper's two maps (Figures 5 and 6)",
+                "S: the start. G: the goal of the sparse-reward variant; the paper does not give the Maze's. "
+                "Exploration has no goal.",
+            ),
+            "entropy-variance": (
+                "Entropy and variance of a Bernoulli variable (Figure 4)",
+                "The ratio in the proof of Theorem 4.1 is smallest at p = 1/2.",
+            ),
+        },
+        (),
+    )
 
 
-def _concentration(findings: Findings, world: str, agents: int) -> Figure:
-    team, single = (as_distributions(findings.occupancy[Cell(world, agents, kind)]) for kind in ("team", "single"))
-    return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
+def _section_of(figure: str) -> str:
+    """The section that has a claim's figure."""
+    return {
+        "learning-curves": "learning",
+        "parallel-sampling": "speed-up",
+        "dataset-entropy": "datasets",
+        "offline-success": "offline",
+        "decomposition": "specialisation",
+        "policies": "specialisation",
+        "samples": "samples",
+        "concentration": "samples",
+        "convergence": "frank-wolfe",
+    }[figure]
 
 
-def _tables(reproduction: Reproduction, by_schedule: _Claims) -> dict[str, list[Sequence[object]]]:
+def _plot_name(name: str, training: Training, plots: Mapping[str, Plot]) -> str:
+    """The name of a figure under a training; some figures are the same under all."""
+    return name if name in plots else f"{name}-{training}"
+
+
+def _plots(reproduction: Reproduction, sections: Sequence[_Section]) -> dict[str, Plot]:
+    """The figures by name; those that depend on the training once for each, with the first training's first."""
+    texts = {name: text for section in sections for name, text in section.plots.items()}
+    first = next(iter(reproduction.findings.values()))
+    agents, most = first.agents, first.agents[-1]
+    ends = [agents[0], agents[-1]] if len(agents) > 1 else agents
+    others = [number for number in agents if number not in ends]
+    sampled = figures.deterministic(first.worlds)[-1]
+    plots: dict[str, Plot] = {}
+    for training, findings in reproduction.findings.items():
+        runs = {}
+        for cell, run in reproduction.runs[training].items():
+            team, world = jax.tree.map(np.asarray, (run.policies, run.world))  # another process cannot draw JAX arrays
+            runs[cell] = dataclasses.replace(run, policies=team, world=world)
+        worlds = {cell.world: run.table for cell, run in runs.items()}
+        goals = {name: np.asarray(goals_of(world)) for name, world in worlds.items()}
+        drawings: dict[str, Callable[[], Figure]] = {
+            "learning-curves": partial(figures.learning_curves, runs, findings, ends),
+            "learning-curves-others": partial(figures.learning_curves, runs, findings, others),
+            "parallel-sampling": partial(figures.parallel_sampling, findings, most),
+            "dataset-entropy": partial(figures.dataset_entropies, findings),
+            "offline-success": partial(figures.goal_success_sorted, findings, most),
+            "goal-reachability": partial(figures.goal_success_maps, findings, worlds, goals, most),
+            "decomposition": partial(figures.decomposition, findings),
+            "occupancy": partial(figures.occupancies, runs, findings, most),
+            "samples": partial(figures.samples_by_entropy, findings),
+        }
+        for world in figures.deterministic(findings.worlds)[:2]:
+            drawings[f"policies-{world}"] = partial(figures.policies, runs, findings, world, most)
+        formats = ("png", "svg") if findings is first else ("svg",)
+        plots |= {f"{name}-{training}": Plot(*texts[name], draw, formats) for name, draw in drawings.items() if name in texts}
+    shared: dict[str, Callable[[], Figure]] = {
+        "concentration": partial(figures.concentration, first, sampled, most),
+        "convergence": partial(figures.convergence, reproduction.theorems.convergence),
+        "environments": partial(figures.environments, worlds),
+        "entropy-variance": figures.entropy_and_variance,
+    }
+    return plots | {name: Plot(*texts[name], draw) for name, draw in shared.items()}
+
+
+def _tables(reproduction: Reproduction, decided: _Claims) -> dict[str, list[Sequence[object]]]:
     """The CSV files beside the page: by name, a row of column names and then the values."""
     seeds = reproduction.config.seed_values
-    setting, cell_names = ("schedule", "world", "agents"), ("schedule", "world", "agents", "kind")
+    trained, setting = ("schedule", "estimator"), ("schedule", "estimator", "world", "agents")
+    cell_names = (*setting, "kind")
     bound_names = ("bound", "normalized_bound", "exact", "method", "team_percent", "single_percent")
     timing_names = ("environment_steps", "seconds", "compile_seconds")
+    numbers = ("difference", "low", "high", "p_value", "p_holm", "unit", "verdict", "verdict_uncorrected")
     tables: dict[str, list[Sequence[object]]] = {
-        "claims": [("schedule", "claim", "where", "world", "agents", "difference", "low", "high", "unit", "verdict")],
+        "claims": [(*trained, "claim", "where", "world", "agents", *numbers)],
         "final": [(*cell_names, "seed", "metric", "value")],
+        "curves": [(*cell_names, "update", "normalized_entropy", "half_width", "support", "support_half_width")],
         "ceilings": [(*setting, *bound_names)],
         "datasets": [(*cell_names, "seed", "dataset", "normalized_entropy")],
+        "growth": [(*cell_names, "seed", "trajectories", "normalized_entropy")],
         "offline": [(*cell_names, "seed", "goal", "success_rate")],
+        "decomposition": [(*cell_names, "seed", "mixture", "individual", "diversity")],
         "samples": [(*cell_names, "seed", "samples_needed", "samples_needed_alone")],
         "timings": [(*cell_names, *timing_names)],
     }
-    for schedule, found in by_schedule.items():
+    for training, found in decided.items():
         tables["claims"] += [
-            (schedule, c.statement, c.where, c.world, c.agents, *c.difference, c.unit, c.difference.verdict) for c in found
+            (
+                *training,
+                c.statement,
+                c.where,
+                c.world,
+                c.agents,
+                *c.difference,
+                c.p_holm,
+                c.unit,
+                c.verdict,
+                c.difference.verdict,
+            )
+            for c in found
         ]
-    for schedule, findings in reproduction.findings.items():
+    for training, findings in reproduction.findings.items():
+        runs = reproduction.runs[training]
         for cell, metrics in findings.final.items():
             tables["final"] += [
-                (schedule, *cell, seed, name, value)
+                (*training, *cell, seed, name, value)
                 for name, values in metrics.items()
                 for seed, value in zip(seeds, values.tolist(), strict=True)
             ]
+        for cell, run in runs.items():
+            columns: list[Any] = [run.updates[run.is_spaced].tolist()]
+            for metric in (run.metrics.normalized_entropy, run.metrics.support):
+                mean, half_width = mean_and_interval(np.asarray(metric)[:, run.is_spaced])
+                columns += [mean.tolist(), np.zeros_like(mean).tolist() if half_width is None else half_width.tolist()]
+            tables["curves"] += [(*training, *cell, *row) for row in zip(*columns, strict=True)]
+            tables["timings"].append((*training, *cell, *(run.summary[name] for name in timing_names)))
         for (name, agents), ceiling in findings.ceilings.items():
             percent = [findings.percent_of_ceiling(Cell(name, agents, kind)).mean() for kind in ("team", "single")]
             bound = (ceiling.bound, ceiling.normalized_bound, ceiling.exact, ceiling.method)
-            tables["ceilings"].append((schedule, name, agents, *bound, *percent))
-        for cell, entropies in findings.dataset_entropy.items():
-            tables["datasets"] += [
-                (schedule, *cell, seed, number, value)
-                for seed, row in zip(seeds, entropies.tolist(), strict=True)
-                for number, value in enumerate(row)
-            ]
+            tables["ceilings"].append((*training, name, agents, *bound, *percent))
+        for table, by_cell in (("datasets", findings.dataset_entropy), ("growth", findings.growth)):
+            for cell, entropies in by_cell.items():
+                tables[table] += [
+                    (*training, *cell, seed, number, value)
+                    for seed, row in zip(seeds, entropies.tolist(), strict=True)
+                    for number, value in enumerate(row, start=int(table == "growth"))
+                ]
         for cell, rates in findings.success.items():
-            world = reproduction.runs[schedule][Cell(cell.world, cell.agents, "team")].table
+            world = runs[Cell(cell.world, cell.agents, "team")].table
             labels = np.asarray(world.labels)[np.asarray(goals_of(world))].tolist()
             tables["offline"] += [
-                (schedule, *cell, seed, goal, rate)
+                (*training, *cell, seed, goal, rate)
                 for seed, row in zip(seeds, rates.tolist(), strict=True)
                 for goal, rate in zip(labels, row, strict=True)
             ]
-        for cell, together in findings.samples_needed.items():
-            columns = (seeds, together.tolist(), findings.samples_needed_alone[cell].tolist())
-            tables["samples"] += [(schedule, *cell, *row) for row in zip(*columns, strict=True)]
-    for schedule, runs in reproduction.runs.items():
-        tables["timings"] += [(schedule, *cell, *(run.summary[name] for name in timing_names)) for cell, run in runs.items()]
+        for cell, parts in findings.decompositions.items():
+            tables["decomposition"] += [(*training, *cell, seed, *part) for seed, part in zip(seeds, parts, strict=True)]
+        for cell in runs:
+            columns = [seeds, findings.samples_needed[cell].tolist(), findings.samples_needed_alone[cell].tolist()]
+            tables["samples"] += [(*training, *cell, *row) for row in zip(*columns, strict=True)]
+    checks = reproduction.theorems
+    tables["theorem"] = [type(checks.deviations[0])._fields, *checks.deviations]
+    tables["convergence"] = [
+        ("way", "iteration", "gap"),
+        *((way, number, gap) for way, gaps in checks.convergence.gaps.items() for number, gap in enumerate(gaps.tolist(), 1)),
+    ]
     return tables
 
 
-@mpl.rc_context(STYLE)
-def _draw_worlds(worlds: Mapping[str, TabularMDP]) -> Figure:
-    """The maps, with the distance of each cell from the start."""
-    families = {name.split("-")[0]: world for name, world in worlds.items()}
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    axes = figure.subplots(1, len(families), squeeze=False)[0]
-    for axis, (name, world) in zip(axes, families.items(), strict=True):
-        tables = (world.successors, world.probabilities, world.start_distribution)
-        _, distances = reachable_states(*(np.asarray(table) for table in tables))
-        image = draw_on_map(axis, world, distances.astype(float))
-        axis.set_title(f"{name.capitalize()}: {world.num_states} states, horizon {world.horizon}")
-    figure.colorbar(image, ax=axes, label="steps from the start (S)", shrink=0.8)
-    return figure
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
-@mpl.rc_context(STYLE)
-def _draw_learning_curves(runs: _Runs, findings: Findings, agents: Sequence[int]) -> Figure:
-    """Entropy and support against updates: teams solid, single agents (as many trajectories) dashed, ceilings dotted."""
-    worlds = list(dict.fromkeys(cell.world for cell in runs))
-    figure = Figure(figsize=(3 * max(2, len(worlds)), 5.2), layout="constrained")
-    rows = figure.subplots(2, len(worlds), sharex=True, sharey="row", squeeze=False)
-    for column, world in enumerate(worlds):
-        rows[0, column].set_title(world)
-        rows[1, column].set_xlabel("policy updates")
-        for axis, metric in zip(rows[:, column], ("normalized_entropy", "support"), strict=True):
-            axis.grid(alpha=0.25)
-            for number, color in zip(agents, _colors(agents), strict=True):
-                draw_curve(axis, runs[Cell(world, number, "team")], metric, color=color)
-                draw_curve(axis, runs[Cell(world, number, "single")], metric, color=color, ls="--")
-                if metric == "normalized_entropy":
-                    draw_ceiling(axis, findings.ceilings[world, number].normalized_bound, color=color)
-    rows[0, 0].set_ylabel("state entropy / log(states)")
-    rows[1, 0].set_ylabel("distinct states visited")
-    handles = []
-    for number, color in zip(agents, _colors(agents), strict=True):
-        handles.append(Line2D([], [], color=color, label=f"{number} agents"))
-        handles.append(Line2D([], [], color=color, ls="--", label=f"1 agent, {number} trajectories"))
-        handles.append(Line2D([], [], color=color, ls=":", label=f"ceiling for {number}"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(agents), frameon=False)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_dataset_entropies(findings: Findings) -> Figure:
-    """The entropy of datasets of m trajectories: a point per dataset, with mean and 95% interval over seeds."""
-    figure = Figure(figsize=(3 * max(2, len(findings.worlds)), 3.2), layout="constrained")
-    axes = figure.subplots(1, len(findings.worlds), sharey=True, squeeze=False)[0]
-    for axis, world in zip(axes, findings.worlds, strict=True):
-        for place, agents in enumerate(findings.agents):
-            for offset, (kind, color) in zip((-0.27, 0, 0.27), _KINDS.items(), strict=True):
-                values = findings.dataset_entropy[Cell(world, agents, kind)]
-                mean, half_width = mean_and_interval(values.mean(axis=1))
-                x = place + offset
-                spread = np.linspace(-0.1, -0.02, values.size)
-                axis.plot(x + spread, values.flat, "o", ms=2.5, color=color, alpha=0.3, mew=0)
-                axis.errorbar(x + 0.06, mean, half_width, fmt="s", ms=4, color=color, capsize=2)
-        axis.set_xticks(range(len(findings.agents)), [str(agents) for agents in findings.agents])
-        axis.set_xlabel("trajectories in the dataset (m)")
-        axis.set_title(world)
-        axis.grid(alpha=0.25, axis="y")
-    axes[0].set_ylabel("dataset entropy / log(states)")
-    labels = {"team": "m parallel agents", "single": "1 agent", "random": "random policy"}
-    handles = [Line2D([], [], color=color, marker="s", ls="", label=labels[kind]) for kind, color in _KINDS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_goal_success_sorted(findings: Findings, agents: int) -> Figure:
-    """The success rate of offline Q-learning for each goal, sorted."""
-    worlds = _deterministic(findings.worlds)
-    figure = Figure(figsize=(9, 1.9 * len(worlds) + 0.8), layout="constrained")
-    rows = figure.subplots(len(worlds), 3, sharex=True, sharey=True, squeeze=False)
-    for row, world in zip(rows, worlds, strict=True):
-        for axis, (kind, color) in zip(row, _KINDS.items(), strict=True):
-            success = findings.success[Cell(world, agents, kind)].mean(axis=0)
-            axis.bar(np.arange(1, len(success) + 1), np.sort(success)[::-1], width=1, color=color)
-            axis.set_title(f"{world}, {_data_name(kind, agents)}: mean {success.mean():.2f}", fontsize=9)
-            axis.set_ylim(0, 1)
-        row[0].set_ylabel("success rate")
-    for axis in rows[-1]:
-        axis.set_xlabel("goals, best first")
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_goal_success_maps(
-    findings: Findings, worlds: Mapping[str, TabularMDP], goals: Mapping[str, np.ndarray], agents: int
-) -> Figure:
-    """The success rate of offline Q-learning for each goal, on the map."""
-    names = _deterministic(findings.worlds)
-    figure = Figure(figsize=(10, 2.3 * len(names) + 0.6), layout="constrained")
-    rows = figure.subplots(len(names), 3, squeeze=False)
-    for row, name in zip(rows, names, strict=True):
-        for axis, kind in zip(row, _KINDS, strict=True):
-            values = np.full(worlds[name].num_states, np.nan)
-            values[goals[name]] = findings.success[Cell(name, agents, kind)].mean(axis=0)
-            image = draw_on_map(axis, worlds[name], values, Normalize(0, 1))
-            axis.set_title(f"{name}, {_data_name(kind, agents)}", fontsize=9)
-    figure.colorbar(image, ax=rows, label="success rate", shrink=0.8)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_occupancies(runs: _Runs, findings: Findings, agents: int) -> Figure:
-    """The visits of a team and of a single agent, in the Maze if it was trained."""
-    worlds = list(dict.fromkeys(cell.world for cell in runs))
-    names = [world for world in worlds if world.startswith("maze")] or worlds[:2]
-    figure = Figure(figsize=(3.4 * 2 + 1, 3.2 * len(names)), layout="constrained")
-    rows = figure.subplots(len(names), 2, squeeze=False)
-    visits = {}
-    for name in names:
-        for kind in ("team", "single"):
-            cell = Cell(name, agents, kind)
-            row = runs[cell].config.seeds.index(typical_seed(runs[cell]))
-            visits[name, kind] = findings.occupancy[cell][row].mean(axis=0)
-    norm = Normalize(0, float(max(values.max() for values in visits.values())))
-    for row, name in zip(rows, names, strict=True):
-        for axis, kind in zip(row, ("team", "single"), strict=True):
-            image = draw_on_map(axis, runs[Cell(name, agents, kind)].table, visits[name, kind], norm)
-            axis.set_title(f"{name}, {f'{agents} agents' if kind == 'team' else f'1 agent, {agents} trajectories'}")
-    figure.colorbar(image, ax=rows, label=VISITS, shrink=0.7)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_policies(runs: _Runs, findings: Findings, world: str, agents: int) -> Figure:
-    """The most likely action of each policy as arrows; darker arrows are more likely."""
-    columns = min(4, agents + 1)
-    num_rows = -(-(agents + 1) // columns)
-    is_tall = world.startswith("maze")
-    figure = Figure(figsize=(2.9 * columns, (2.9 if is_tall else 1.7) * num_rows + 0.7), layout="constrained")
-    axes = figure.subplots(num_rows, columns, squeeze=False).flat
-    tables = []
-    for name, kind in (("single agent", "single"), ("parallel agent", "team")):
-        cell = Cell(world, agents, kind)
-        run = runs[cell]
-        row = run.config.seeds.index(typical_seed(run))
-        probabilities = special.softmax(np.asarray(run.policies.logits[row]), axis=-1)
-        tables += [(name, *table) for table in zip(probabilities, findings.occupancy[cell][row], strict=True)]
-    for number, (axis, (name, probabilities, visits)) in enumerate(zip(axes, tables, strict=False)):
-        image = draw_policy(axis, run.table, probabilities, visits)
-        axis.set_title(f"{name} {number}" if number else name, fontsize=9)
-    for axis in list(figure.axes)[len(tables) :]:
-        axis.set_axis_off()
-    figure.colorbar(image, ax=figure.axes[: len(tables)], label="probability of the likeliest action", shrink=0.6)
-    figure.suptitle(world, fontweight="bold")
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def _draw_entropy_and_variance() -> Figure:
-    """Entropy and variance of a Bernoulli variable, and their ratio (the figure in the proof of Theorem 4.1)."""
-    share = np.linspace(0.01, 0.99, 400)
-    entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
-    variance = share * (1 - share)
-    figure = Figure(figsize=(6.5, 3.4), layout="constrained")
-    axis = figure.subplots()
-    axis.plot(share, entropy, color=BLUE, label="entropy H(p), in bits")
-    axis.plot(share, variance, color=ORANGE, ls="--", label="variance p (1 - p)")
-    axis.plot(share, variance / entropy**2, color=GREY, ls=":", lw=2, label="variance / entropy²")
-    axis.set(xlabel="p", ylabel="value", ylim=(0, 2))
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False)
-    return figure
-
-
-def _deterministic(worlds: Sequence[str]) -> list[str]:
-    return [world for world in worlds if world.endswith("-det")] or list(worlds)
-
-
-def _colors(agents: Sequence[int]) -> Sequence[str]:
-    return _COLORS[3 - len(agents) :] if len(agents) <= 3 else [f"C{number}" for number in range(len(agents))]
-
-
-def _data_name(kind: str, agents: int) -> str:
-    return {"team": f"{agents} agents", "single": "1 agent", "random": "random policy"}[kind]
+def _rounded(number: int) -> str:
+    """A number in words of one digit: "some 20,000,000"."""
+    size = 10 ** int(math.log10(number))
+    return f"some {size * round(number / size):,}"
