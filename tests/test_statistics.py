@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung.runs.statistics import Difference, bootstrap, mean_and_interval, mean_difference, spread_difference
+from farflung.runs.statistics import (
+    Difference,
+    bootstrap,
+    mean_and_interval,
+    mean_difference,
+    spread_difference,
+    wilson_interval,
+)
 
 
 def test_the_interval_is_students():
@@ -47,3 +54,13 @@ def test_differences_have_the_sign_of_the_claim():
 def test_one_seed_decides_nothing_and_equal_seeds_everything():
     assert mean_difference(np.array([2.0]), np.array([1.0])).verdict == "undecided"
     assert mean_difference(np.full(5, 2.0), np.full(5, 1.0)) == Difference(1.0, 1.0, 1.0)
+
+
+def test_intervals_of_success_rates_are_wilsons_and_within_0_and_1():
+    rates = np.array([[1.0, 0.0, 0.5], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    low, high = wilson_interval(rates)
+    for column, successes in enumerate((4, 0)):
+        expected = stats.binomtest(successes, 4).proportion_ci(method="wilson")
+        assert (low[column], high[column]) == pytest.approx((expected.low, expected.high))
+    assert 0 <= low.min() < high.max() <= 1
+    assert wilson_interval(rates[:1]) is None

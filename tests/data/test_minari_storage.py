@@ -42,6 +42,7 @@ def test_minari_loads_what_was_written(data, data_format):
         assert episode.truncations.tolist() == [False] * 7 + [True]
         assert not episode.terminations.any()
         assert "EpisodeData(" in repr(episode)
+        np.testing.assert_array_equal(episode.infos["position"], np.asarray(data.source.world.positions)[episode.observations])
     assert_same(from_minari("farflung/room-v0"), data)
 
 

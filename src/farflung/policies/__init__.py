@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from jaxtyping import Array, Float
 
-from farflung.policies.neural import Networks, NeuralPolicy, UniformPolicy, networks_of, neural_team
+from farflung.policies.neural import EpsilonPolicy, Networks, NeuralPolicy, UniformPolicy, networks_of, neural_team
 from farflung.policies.tabular import TabularSoftmax, softmax_team, uniform_team
 
 
@@ -52,6 +52,7 @@ def policy_entropies(team: Any, states: Array) -> Float[Array, "batch agent traj
 
 
 __all__ = [
+    "EpsilonPolicy",
     "Networks",
     "NeuralPolicy",
     "TabularSoftmax",

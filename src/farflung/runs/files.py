@@ -121,6 +121,14 @@ def open_results(path: Path, command: str, settings: dict[str, Any], *, force: b
             shutil.rmtree(path)
 
 
+def is_results_of(path: Path, command: str) -> bool:
+    """Whether a folder holds the results of a command."""
+    try:
+        return read_object(path / _COLLECTION).get("command") == command
+    except (OSError, ValueError):
+        return False
+
+
 @contextlib.contextmanager
 def new_folder(parent: Path, name: str) -> Iterator[Path]:
     """A new folder in `parent`, with a number after its name if the name is taken; removed again if it stays empty."""

@@ -37,6 +37,21 @@ def mean_and_interval(
     return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
 
 
+def wilson_interval(
+    rates: Float[np.ndarray, "seed *axes"],
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]] | None:
+    """Wilson's 95% interval of success rates, within [0, 1]; None with a single seed.
+
+    Each seed counts as one trial. That is conservative: a seed's rate of several attempts varies less than a single success.
+    """
+    if len(rates) < 2:
+        return None
+    num, z, mean = len(rates), stats.norm.ppf(0.975), rates.mean(axis=0, dtype=np.float64)
+    middle = (mean + z**2 / (2 * num)) / (1 + z**2 / num)
+    half_width = z / (1 + z**2 / num) * np.sqrt(mean * (1 - mean) / num + z**2 / (4 * num**2))
+    return np.asarray((middle - half_width).clip(0, 1)), np.asarray((middle + half_width).clip(0, 1))
+
+
 def final_table(run: Run) -> list[tuple[str, str, str, str]]:
     """The rows of a run's final table: metric, mean over the seeds, 95% interval, value with random actions."""
     randoms = run.summary.get("random", {})

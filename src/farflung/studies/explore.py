@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,13 +17,12 @@ from jaxtyping import PRNGKeyArray
 
 from farflung import figures
 from farflung.algorithms import Algorithm
-from farflung.algorithms.pgpse import pgpse
+from farflung.algorithms.chosen import Own, OwnAlgorithm, OwnEntropy, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.config.checks import check_checkpoints
-from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
-from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
 from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
@@ -47,19 +45,6 @@ from farflung.worlds.world import World
 
 _CEILING_SECONDS = 5
 _LOGS = Path("logs")
-
-OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
-"""An algorithm, or a function of a config and a world that makes one."""
-OwnEntropy = Entropy | Callable[[Any], Entropy]
-"""An entropy, or a function of a world that makes one."""
-
-
-class Own(NamedTuple):
-    """A user's own parts of a training; None for what the config names."""
-
-    algorithm: OwnAlgorithm | None = None
-    credit: Credit | None = None
-    entropy: OwnEntropy | None = None
 
 
 def explore(
@@ -156,33 +141,6 @@ def resume(
         config, world = checkpointer.config, checkpointer.world
         made = algorithm_for(config, world, Own(algorithm, credit, entropy), is_from_file=True)
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
-
-
-def algorithm_for(config: Explore, world: World, own: Own = Own(), *, is_from_file: bool = False) -> Algorithm:  # noqa: B008
-    """The algorithm that a config names, or that a user gives."""
-
-    def found(what: str, default: str | None) -> Any:
-        given, name = getattr(own, what), getattr(config, what)
-        if given is not None or name == default or ":" not in name:
-            return given
-        if is_from_file:
-            check_installed(name, f"the {what} {name}")
-        return import_object(name, what)
-
-    algorithm, credit, entropy = found("algorithm", ALGORITHM), found("credit", None), found("entropy", ENTROPY)
-    if algorithm is None:
-        if entropy is not None and not world.is_hosted:  # made once, from the world's concrete arrays
-            entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
-        fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
-        return pgpse(config, world, credit=credit, entropy=fixed)
-    if credit is not None or entropy is not None:
-        raise ValueError("credit and entropy are parts of PGPSE: an algorithm of your own has its own")
-    made = algorithm() if inspect.isclass(algorithm) else algorithm
-    if not isinstance(made, Algorithm) and callable(made):
-        made = made(config, world)
-    if not isinstance(made, Algorithm):
-        raise ValueError(f"an algorithm has batch_size, num_trajectories, init and learn, unlike {type(made).__name__}")
-    return made
 
 
 def _with_sizes(config: Explore, algorithm: Algorithm, world: World, settings: dict[str, Any]) -> Explore:
