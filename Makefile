@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test fuzz lint bench soak docs clean
+.PHONY: run test fuzz lint bench soak docs docs-numbers clean
 
 run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
@@ -33,10 +33,15 @@ docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 	@echo "open site/index.html"
 
+docs-numbers: .venv/installed
+	UPDATE_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py -k runs_from_top_to_bottom $(ARGS)
+
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Setting up .venv: this downloads about 700 MB of packages and takes one to three minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	$(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+	@echo "To use farflung in this shell: source .venv/bin/activate"
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site

@@ -23,15 +23,18 @@ class RandomSearch(eqx.Module):
     noise: float = 0.5
 
     def init(self, key, world):
-        team = farflung.softmax_team(key, world, self.num_agents, scale=0.1)
+        team_key, key = jax.random.split(key)
+        team = farflung.softmax_team(team_key, world, self.num_agents, scale=0.1)
         return Search(team, team, jnp.float32(0), key)
 
     def learn(self, world, state, trajectories):
         value = jnp.mean(jax.vmap(world.entropy.value)(trajectories.states))
         best = jax.tree.map(lambda new, old: jnp.where(value > state.value, new, old), state.team, state.best)
-        noise = self.noise * jax.random.normal(state.key, best.logits.shape)
-        team = eqx.tree_at(lambda team: team.logits, best, best.logits + noise)
-        return Search(team, best, jnp.maximum(value, state.value), jax.random.split(state.key)[0])
+        noise_key, key = jax.random.split(state.key)
+        noise = self.noise * jax.random.normal(noise_key, best.logits.shape)
+        return Search(
+            eqx.tree_at(lambda team: team.logits, best, best.logits + noise), best, jnp.maximum(value, state.value), key
+        )
 
 
 if __name__ == "__main__":

@@ -248,7 +248,7 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments, message, sav
 def test_without_rliable_the_error_says_how_to_install_it(saved, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rliable.library", None)
     assert main(["compare", *saved]) == 2
-    assert "pip install 'farflung[compare]'" in capsys.readouterr().err
+    assert "pip install '.[compare]', in a clone of farflung" in capsys.readouterr().err
 
 
 def test_the_examples_of_the_documentation_run(saved, capsys, few_samples):

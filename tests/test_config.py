@@ -91,7 +91,7 @@ def test_bad_settings_are_refused_in_one_line(settings, message):
 @pytest.mark.parametrize("settings", [{"hidden": (8,)}, {"std": "state"}, {"init_std": 0.3}])
 def test_settings_of_networks_are_refused_where_policies_are_tables(settings):
     (name,) = settings
-    with pytest.raises(ValueError, match=f"{name} is for networks: maze-det has finitely many states"):
+    with pytest.raises(ValueError, match=f"{name} is for networks, and maze-det has numbered states"):
         Explore("maze-det", **settings).resolved(has_vectors=False)
     assert getattr(Explore("point-gap", **settings), name) == settings[name]
 
@@ -105,7 +105,7 @@ def test_the_defaults_for_networks_are_filled_in_where_states_are_vectors():
     assert resolved.resolved(has_vectors=True) is resolved
     with pytest.raises(ValueError, match="the states of Pendulum-v1 are vectors"):
         Explore("Pendulum-v1", policy="stationary").resolved(has_vectors=True)
-    with pytest.raises(ValueError, match="Pendulum-v1 has finitely many states"):
+    with pytest.raises(ValueError, match="Pendulum-v1 has numbered states"):
         resolved.resolved(has_vectors=False)
 
 

@@ -89,7 +89,7 @@ def test_a_newer_file_of_a_run_is_refused_in_one_line(name, tmp_path):
         content = unpack(run / name)
         assert content["format_version"] == FORMAT_VERSION
         (run / name).write_bytes(pack(content | {"format_version": 99}))
-    with pytest.raises(ValueError, match=f"format 99.*reads up to {FORMAT_VERSION}: pip install --upgrade") as error:
+    with pytest.raises(ValueError, match=f"format 99.*reads up to {FORMAT_VERSION}: install a newer farflung") as error:
         load_run(run)
     assert "\n" not in str(error.value)
 

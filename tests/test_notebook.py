@@ -131,7 +131,8 @@ def test_a_notebook_shows_a_live_curve_and_rich_objects(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     cells = [
-        "import farflung\nworld = farflung.gridworld('S..#..', horizon=2)\nworld",
+        "import sys, farflung\n'jax' in sys.modules",
+        "world = farflung.gridworld('S..#..', horizon=2)\nworld",
         "settings = dict(agents=2, preset='paper', updates=60, batch_size=2, seeds=(0, 1))",
         "run = farflung.explore(world, **settings)",
         "run",
@@ -141,8 +142,9 @@ def test_a_notebook_shows_a_live_curve_and_rich_objects(tmp_path, monkeypatch):
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    world, _, live, run, team, silent, shapes = [cell.outputs for cell in notebook.cells]
+    is_slow, world, _, live, run, team, silent, shapes = [cell.outputs for cell in notebook.cells]
     assert all(output.output_type in ("display_data", "execute_result") for cell in notebook.cells for output in cell.outputs)
+    assert is_slow[0].data["text/plain"] == "False"
     (curve,) = live
     assert curve.data["image/png"].startswith("iVBOR")
     for outputs in (world, run):

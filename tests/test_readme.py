@@ -1,7 +1,9 @@
 import contextlib
 import io
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,6 +27,28 @@ def test_the_examples_in_the_readme_run(tmp_path, monkeypatch):
         exec(mapped, {})
     assert len(re.findall(r"0\.\d+", output.getvalue())) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["team"]
+
+
+FEWER = {"make run": "--quick", "make test": "tests/test_noise.py"}  # make takes its ARGS from the environment
+
+
+def test_the_first_commands_work_one_after_the_other_in_a_fresh_clone(tmp_path):
+    clone, environment = tmp_path / "farflung", tmp_path / "farflung" / ".venv"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    environment.mkdir()
+    (environment / "bin").symlink_to(Path(sys.prefix) / "bin")  # CI installs it in its own fresh clone
+    (environment / "installed").touch()
+    commands = [
+        line.partition("#")[0].strip() for line in re.search(r"```\n(make run.*?)```", README, flags=re.S)[1].splitlines()
+    ]
+    assert [command.split()[0] for command in commands] == ["make", "make", "source", "farflung"]
+    script = "set -e\n" + "\n".join(f'ARGS="{FEWER.get(command, "")}"; {command}' for command in commands)
+    variables = {**os.environ, "PYTHONPATH": str(clone / "src"), "ARGS": ""}
+    done = subprocess.run(["bash", "-c", script], cwd=clone, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (clone / "reproduction" / "index.html").exists()
+    assert "passed" in done.stdout
+    assert (clone / "runs" / "maze-stoc-6-agents" / "figure.png").exists()
 
 
 def test_every_link_to_a_file_leads_somewhere():

@@ -180,5 +180,5 @@ def test_a_run_from_before_there_were_presets_is_one_of_the_papers(saved, tmp_pa
 def test_a_run_of_a_newer_format_is_refused(saved):
     header = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**header, "format_version": 99}))
-    with pytest.raises(ValueError, match=f"it has format 99, .* reads up to {FORMAT_VERSION}: pip install --upgrade farflung"):
+    with pytest.raises(ValueError, match=f"it has format 99, .* reads up to {FORMAT_VERSION}: install a newer farflung"):
         load_run(saved)

@@ -160,5 +160,5 @@ def test_a_dataset_that_is_not_there_is_told_in_one_line():
 def test_without_minari_one_line_says_how_to_get_it(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     for use in (lambda: to_minari(data, "room-v0"), lambda: from_minari("room-v0")):
-        with pytest.raises(ValueError, match=r"^this needs minari: pip install 'farflung\[data\]'$"):
+        with pytest.raises(ValueError, match=r"^this needs minari: pip install '\.\[data\]', in a clone of farflung$"):
             use()

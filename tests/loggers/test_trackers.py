@@ -80,6 +80,6 @@ def test_trackio_steps_by_updates_and_gets_final_values_last(opened, capsys):
 def test_a_tracker_that_is_missing_is_named_with_the_command_that_installs_it(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match=rf"{name} is not installed: pip install 'farflung\[{name}\]'$"):
+    with pytest.raises(ValueError, match=rf"this needs {name}: pip install '\.\[{name}\]', in a clone of farflung$"):
         farflung.explore(WORLD, loggers=[name])
     assert list(tmp_path.iterdir()) == []

@@ -65,7 +65,7 @@ def test_training_stops_where_what_is_measured_is_ruined_and_keeps_what_came_bef
         finished(progress(10, value=np.nan))
 
 
-@pytest.mark.parametrize(("agent", "whose"), [(1, "the policy of agent 2"), (None, "what the agents share")])
+@pytest.mark.parametrize(("agent", "whose"), [(1, "the policy of agent 2"), (None, "a shared part of the algorithm's state")])
 def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_lower(agent, whose):
     run = finished(progress(10), progress(17, divergence=Divergence(18, 1, agent)), progress(30))
     assert run.summary["stopped_because"] == (
@@ -77,9 +77,9 @@ def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_
 def test_fewer_states_than_neighbours_are_told_before_the_training():
     projection = WORLD.projection
     check_num_samples(CONFIG, projection, horizon=2)  # 6 states for 4 neighbours
-    with pytest.raises(ValueError, match="the team visits 4 states, and neighbours must be fewer than that, not 4"):
+    with pytest.raises(ValueError, match="neighbours must be below 4, the number of states that the team visits"):
         check_num_samples(CONFIG, projection, horizon=1)
-    with pytest.raises(ValueError, match="an agent visits 3 states"):
+    with pytest.raises(ValueError, match="neighbours must be below 3, the number of states that an agent visits"):
         check_num_samples(dataclasses.replace(CONFIG, independent=True), projection, horizon=2)
     with pytest.raises(ValueError, match="neighbours must be fewer"):
         farflung.explore(make_vector_world("point-gap", horizon=1), agents=2)
@@ -93,6 +93,6 @@ def test_states_that_are_alike_are_told_with_what_to_do():
         assert share_of_duplicates("point-gap", features, WORLD.projection) == 0
     features[:, :, :, 10:] = 0.5  # half of them stuck
     features[:, :, :, :2] = np.nan
-    with pytest.warns(WorldWarning, match=r"point-gap: 56% of the states .* are alike in x and y.*--neighbours 0") as caught:
+    with pytest.warns(WorldWarning, match=r"point-gap: 56% of the states .* duplicates in x and y.*--neighbours 0") as caught:
         assert share_of_duplicates("point-gap", features, WORLD.projection) == pytest.approx(10 / 18)
     assert len(caught) == 1

@@ -204,6 +204,6 @@ def test_a_window_shows_every_step_until_it_is_closed():
 
 def test_a_missing_pygame_is_one_line_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"pip install 'farflung\[play\]'") as error:
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"pip install '\.\[play\]'") as error:
         gymnasium.make("farflung/Room-v0", render_mode="human")
     assert "\n" not in str(error.value)

@@ -138,5 +138,5 @@ def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
 
 def test_without_mujoco_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
-    with pytest.raises(ValueError, match=r"this needs mujoco: pip install 'farflung\[robotics\]'"):
+    with pytest.raises(ValueError, match=r"this needs mujoco: pip install '\.\[robotics\]'"):
         ant()

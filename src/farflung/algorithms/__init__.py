@@ -2,8 +2,11 @@
 
 from typing import Any, Protocol, runtime_checkable
 
+import equinox as eqx
+import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from farflung.policies import Team
 from farflung.policies.rollout import Trajectories
 
 
@@ -21,9 +24,10 @@ class Algorithm(Protocol):
     """Episodes that each agent plays in one repetition."""
 
     def init(self, key: PRNGKeyArray, world: Any) -> Any:
-        """The first state of the training: any pytree with an attribute `team`, the policies that play.
+        """The first state of the training: any pytree with an attribute `team`, the policies that play (a `farflung.Team`).
 
-        `softmax_team` makes policies for numbered states, `neural_team` for observations that are vectors.
+        `softmax_team` makes policies for numbered states, `neural_team` for observations that are vectors. All floats of the
+        state are finite.
 
         Args:
             world: offers `horizon`, `actions`, `num_states`, `num_actions` and `entropy`; where observations are vectors, also
@@ -32,3 +36,14 @@ class Algorithm(Protocol):
 
     def learn(self, world: Any, state: Any, trajectories: Trajectories) -> Any:
         """The next state, learned from a batch that `state.team` has played."""
+
+
+def team_shape(algorithm: Algorithm, world: Any) -> Any:
+    """The team of an algorithm in a world, with shapes in place of arrays; raises ValueError if `init` returns no team."""
+    state = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()), jr.key(0))
+    if not isinstance(getattr(state, "team", None), Team):
+        raise ValueError(
+            f"init of {type(algorithm).__name__} must return a state with an attribute team, made with softmax_team or "
+            "neural_team or with the attributes of farflung.Team"
+        )
+    return state.team

@@ -114,8 +114,11 @@ class PGPSE(eqx.Module):
             credit = recombined(credit, self.num_combinations)
         batch_size, num_agents = states.shape[:2]
         entropy = world.entropy if self.entropy is None else self.entropy(world)
-        weights = credit(entropy, states) / batch_size
-        return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
+        weights = jnp.asarray(credit(entropy, states))
+        shape = (*states.shape[:3], states.shape[3] - 1)
+        if weights.ndim != len(shape) or any(size not in (1, most) for size, most in zip(weights.shape, shape, strict=True)):
+            raise ValueError(f"a credit gives each action a weight, an array of the shape {shape}, not {weights.shape}")
+        return jnp.broadcast_to(weights / batch_size, (batch_size, num_agents, *weights.shape[2:]))
 
     def gradient(self, world: Any, team: Any, trajectories: Trajectories) -> Any:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""

@@ -53,11 +53,16 @@ def explore(
         check_world(config.world)
     terminal.use_all_cores()
     from farflung.runs.files import new_folder
-    from farflung.studies.explore import explore as train_team  # imports JAX
+    from farflung.studies.explore import explore_config  # imports JAX
+    from farflung.worlds.named import make_world
 
-    settings = _settings(config, world)
+    made = None
+    if options := world.given:
+        if "env_options" in options:
+            options["env_options"] = _parsed(options["env_options"])
+        made = make_world(config.world, horizon=config.horizon, slip=config.slip, **options)
     with new_folder(Path("runs"), config.name) if out is None else contextlib.nullcontext(out) as folder:
-        train = partial(train_team, **settings, out=folder, force=force)
+        train = partial(explore_config, config, made, given=config.given, out=folder, force=force)
         return _train(train, folder, config.world, printing, checkpoints, logging)
 
 
@@ -69,19 +74,6 @@ def resume(config: Resume, printing: Printing, checkpoints: Checkpoints, logging
     terminal.import_world(config.world)
     out = Path(config.run)
     return _train(partial(resume_run, out), out, config.run, printing, checkpoints, logging)
-
-
-def _settings(config: Explore, options: WorldOptions) -> dict[str, Any]:
-    """The settings that the user gave; if there are options for the world, the world itself instead of its name."""
-    if not options.given:
-        return dict(config.given)
-    from farflung.worlds.named import make_world
-
-    given = options.given
-    if "env_options" in given:
-        given["env_options"] = _parsed(given["env_options"])
-    world = make_world(config.world, horizon=config.horizon, slip=config.slip, **given)
-    return {**config.given, "world": world, "horizon": None, "slip": None}
 
 
 def _parsed(pairs: Sequence[str]) -> dict[str, Any]:

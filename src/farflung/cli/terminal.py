@@ -75,7 +75,8 @@ def use_all_cores() -> None:
     import jax
 
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", num_cores())
+        with contextlib.suppress(RuntimeError):  # a program that calls `main` may have started JAX already
+            jax.config.update("jax_num_cpu_devices", num_cores())
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
 
 

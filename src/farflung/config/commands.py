@@ -16,13 +16,7 @@ WorldAgain = Annotated[str | None, default_is("the world that the run names", "M
 
 
 @dataclass(frozen=True)
-class Resume:
-    """Continue an interrupted training with its original settings.
-
-    RUN is the directory that `farflung explore` was writing. On the same kind of device, the result is bit for bit the same as
-    without the interruption.
-    """
-
+class _OfRun:
     run: RunPath
     """Directory of a run."""
     world: WorldAgain = None
@@ -30,16 +24,21 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Collect:
+class Resume(_OfRun):
+    """Continue an interrupted training with its original settings.
+
+    RUN is the directory that `farflung explore` was writing. On the same kind of device, the result is bit for bit the same as
+    without the interruption.
+    """
+
+
+@dataclass(frozen=True)
+class Collect(_OfRun):
     """Play episodes with a trained team and save them as a dataset for offline RL.
 
     RUN is a directory that `farflung explore` has written. The agents take turns, one episode each.
     """
 
-    run: RunPath
-    """Directory of a run."""
-    world: WorldAgain = None
-    """Name the world again if its module lies in the current folder and the run came from you."""
     episodes: int = 1000
     """Episodes in the dataset."""
     dataset: Annotated[str | None, default_is("farflung/NAME-v0, with the name of the run's directory", "ID")] = None
@@ -221,16 +220,12 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Film:
+class Film(_OfRun):
     """Film a trained team: all agents move over the map, and the cells that they have visited light up.
 
     RUN is a directory that `farflung explore` has written, in a world that is a map or whose states are vectors.
     """
 
-    run: RunPath
-    """Directory of a run."""
-    world: WorldAgain = None
-    """Name the world again if its module lies in the current folder and the run came from you."""
     element: int = 0
     """Index of the batch element to show, from 0 on."""
     seconds: float = 8.0

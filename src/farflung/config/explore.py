@@ -23,7 +23,7 @@ _RATES, _NEURAL_RATES = (
 
 @dataclass(frozen=True)
 class Explore:
-    """Train a team of agents that visit, together, as many different states as evenly as possible.
+    """Train a team of agents to maximise the entropy of the states that they visit together.
 
     WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
     S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
@@ -33,7 +33,7 @@ class Explore:
     """
 
     given: ClassVar[Mapping[str, Any]]
-    """Of each config: the settings without those whose defaults depend on other settings or on the world."""
+    """Of each config: the settings that differ from their defaults."""
 
     world: options.World
     """Name of a world, path of a map, Gymnasium id, or MODULE:NAME of your own world."""
@@ -56,9 +56,11 @@ class Explore:
     updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
     """Policy updates (N in the paper)."""
     credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(options.CREDITS) + "}|MODULE:NAME")] = DERIVED
-    """How the team's entropy becomes the weight of each action; MODULE:NAME for a function of your own."""
+    """Weight of an action in the gradient: the team's entropy (total, as in the paper), that minus the mean of the other batch
+    elements (leave_one_out), what the agent's trajectory adds (difference), what the states after the action add (causal), or
+    MODULE:NAME of your own function."""
     combinations: int = 1
-    """Number of regroupings of the batch into teams over which the credit (difference or causal) is averaged."""
+    """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
     learning_rate: Annotated[Derived[float], default_is(f"{_RATES}; networks: {_NEURAL_RATES}", "FLOAT")] = DERIVED
@@ -69,7 +71,8 @@ class Explore:
         Derived[str],
         default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(options.POLICIES) + "}"),
     ] = DERIVED
-    """Softmax tables, for each time step or not (auto: by size); for vectors, one network per agent or a shared trunk."""
+    """A softmax table per agent (stationary) or per agent and time step (time-dependent); auto chooses by size. Where
+    observations are vectors: a network per agent (neural), or networks with a common trunk (shared-trunk)."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of a neural network."""
     std: Annotated[str, one_of(options.STDS)] = "free"
@@ -77,7 +80,7 @@ class Explore:
     init_std: float = 0.6
     """Initial standard deviation of the Gaussian policy, before tanh."""
     init_scale: Annotated[Derived[float], from_preset("init_scale", "FLOAT")] = DERIVED
-    """Initial logits are uniform in (-init_scale, init_scale); in a neural network, a factor on the last layer's weights."""
+    """Initial logits are uniform between minus and plus this number; in a network, a factor on the last layer's weights."""
     entropy_bonus: Annotated[Derived[float], from_preset("entropy_bonus", "FLOAT")] = DERIVED
     """Weight of a bonus for the entropy of the policies' actions, against early determinism."""
     bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end", "FLOAT")] = DERIVED
@@ -93,12 +96,12 @@ class Explore:
     stop_when_flat: bool = False
     """Stop early when the mean entropy no longer grows."""
     seeds: tuple[int, ...] = options.PAPER_SEEDS
-    """Random seeds, with one independent training each; all run in parallel."""
-    log_every: Annotated[int | None, default_is("often, as long as this takes less than 10% of the time")] = None
+    """Random seeds: one independent training per seed, all in parallel."""
+    log_every: Annotated[int | None, default_is("about 200 records, 25 to 1000 updates apart")] = None
     """Updates between two records of the metrics."""
 
     def __post_init__(self) -> None:
-        given = [field.name for field in fields(self) if getattr(self, field.name) is not None]
+        given = [field.name for field in fields(self) if not _is_equal(getattr(self, field.name), field.default)]
         checks.check_text("world", self.world)
         for name in ("single", "independent", "stop_when_flat"):
             if not isinstance(getattr(self, name), bool):
@@ -157,11 +160,13 @@ class Explore:
                 self._check_no_table()
             return Explore(**{**self.given, "policy": "neural"})
         if self.is_neural:
-            raise ValueError(f"{self.world} has finitely many states: its policies are tables, not networks")
+            raise ValueError(
+                f"{self.world} has numbered states, which need tables: choose the policy {', '.join(('auto', *options.TABLES))}"
+            )
         for field in fields(self):
             if field.name in _FOR_NETWORKS and getattr(self, field.name) != field.default:
                 raise ValueError(
-                    f"{field.name} is for networks: {self.world} has finitely many states, its policies are tables"
+                    f"{field.name} is for networks, and {self.world} has numbered states, whose policies are tables"
                 )
         return self
 
@@ -200,6 +205,10 @@ class Explore:
             )
 
 
+def _is_equal(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and value == default  # arrays of NumPy compare element by element
+
+
 @dataclass(frozen=True)
 class WorldOptions:
     """Options for Gymnasium environments and for worlds whose states are vectors."""
@@ -207,7 +216,7 @@ class WorldOptions:
     hosted: bool = False
     """Call the environment's own step() although it has a transition table. Much slower."""
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
-    """Attributes of a Gymnasium environment to use as its state, such as MiniGrid's agent_pos and agent_dir."""
+    """Attributes of a Gymnasium environment that replace its observation, such as MiniGrid's agent_pos and agent_dir."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
     """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
     copies: int = 64
@@ -217,19 +226,20 @@ class WorldOptions:
     timeout: float = 60.0
     """Seconds without a response after which a worker process is restarted."""
     project: Annotated[tuple[int, ...] | None, default_is("all if there are at most 3, else 0 1", "INT [INT ...]")] = None
-    """Indices of the numbers in an observation, from 0 on, whose entropy is maximised where states are vectors."""
+    """Indices (from 0) of the numbers in a vector observation whose entropy is maximised."""
     neighbours: Annotated[int | None, default_is("4, or the named world's own")] = None
     """k of the k-nearest-neighbour entropy estimate where states are vectors; 0 counts grid cells instead."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Grid cells per feature; with discrete actions, and without --project and --neighbours, policies are tables of cells."""
+    """Grid cells per feature. If actions are discrete and neither --project nor --neighbours is given, each cell is a state and
+    policies are tables."""
     low: Annotated[
         tuple[float, ...] | None,
-        default_is("the space's lower bounds, or from the smallest values seen with random actions", "FLOAT [FLOAT ...]"),
+        default_is("the space's lower bounds; without bounds, three times the range of random actions", "FLOAT [FLOAT ...]"),
     ] = None
     """Lower bounds of the grid, per feature."""
     high: Annotated[
         tuple[float, ...] | None,
-        default_is("the space's upper bounds, or from the largest values seen with random actions", "FLOAT [FLOAT ...]"),
+        default_is("the space's upper bounds; without bounds, three times the range of random actions", "FLOAT [FLOAT ...]"),
     ] = None
     """Upper bounds of the grid, per feature."""
 

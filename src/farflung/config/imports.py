@@ -1,6 +1,7 @@
 """Objects of a user's own, by the name under which Python can import them."""
 
 import importlib
+import inspect
 import sys
 from importlib.machinery import PathFinder
 from typing import Any
@@ -34,6 +35,17 @@ def import_object(name: str, what: str) -> Any:
             raise ValueError(f"the module {module} has no {attribute}, which is to be the {what}")
         found = getattr(found, part)
     return found
+
+
+def instance_of(thing: Any, what: str) -> Any:
+    """What a user gave: the object itself, or an instance of the class, which must need no arguments."""
+    if not inspect.isclass(thing):
+        return thing
+    try:
+        inspect.signature(thing).bind()
+    except TypeError:
+        raise ValueError(f"the class {thing.__name__} needs arguments: give an instance of it as the {what}") from None
+    return thing()
 
 
 def check_installed(name: str, what: str) -> None:

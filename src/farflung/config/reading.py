@@ -103,7 +103,7 @@ def check_version(found: Any, known: int, writer: Any = None) -> int:
         raise ValueError(f"its format_version must be a whole number from 1 on, not {str(found)[:40]!r}")
     if number > known:
         by = f", of farflung {str(writer)[:40]!r}" if writer is not None else ""
-        raise ValueError(f"it has format {number}{by}, and this farflung reads up to {known}: pip install --upgrade farflung")
+        raise ValueError(f"it has format {number}{by}, and this farflung reads up to {known}: install a newer farflung")
     return number
 
 

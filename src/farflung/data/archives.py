@@ -18,7 +18,7 @@ from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, size_of, source_to_json, to_json
 from farflung.runs.files import sync, umask, write_errors
 
-EXTRA = "'farflung[data]'"
+EXTRA = "'.[data]', in a clone of farflung"
 """The extra that installs the libraries of all formats but npz."""
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""

@@ -1,26 +1,29 @@
-"""Notebook output: the curve of a training run, and worlds, teams and runs as pictures and tables.
-
-Under IPython, `import farflung` imports this module, so heavy imports wait until there is something to show.
-"""
+"""Notebook output: the curve of a training run, and worlds, teams and runs as pictures and tables."""
 
 import io
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
 
-    from matplotlib.figure import Figure
-
-    from farflung.bounds.ceilings import Ceiling
-    from farflung.config import Explore
-    from farflung.figures.pages import Table
-    from farflung.loggers.logger import Finals, Record
-    from farflung.policies import TabularSoftmax
-    from farflung.runs.run import Run
-    from farflung.worlds.world import World
+from farflung.bounds.ceilings import Ceiling
+from farflung.config import Explore
+from farflung.figures.curves import live
+from farflung.figures.explored import explored
+from farflung.figures.maps import draw_world
+from farflung.figures.pages import Table, render
+from farflung.figures.style import STYLE
+from farflung.loggers.logger import Finals, Record
+from farflung.policies import TabularSoftmax
+from farflung.runs.run import Run
+from farflung.runs.statistics import final_table
+from farflung.worlds.projection import Discrete
+from farflung.worlds.world import World
 
 _DPI = 144
 _PIXELS_PER_INCH = 96
@@ -32,16 +35,8 @@ _MOST_ROWS = 12
 
 def is_notebook() -> bool:
     """Whether this runs in the kernel of a notebook; IPython is not imported to find out."""
-    return getattr(_shell(), "kernel", None) is not None
-
-
-def show_richly() -> None:
-    """Registers the HTML of worlds, teams and runs with IPython, if this runs in IPython."""
-    if (shell := _shell()) is not None:
-        formatter = shell.display_formatter.formatters["text/html"]
-        formatter.for_type_by_name("farflung.worlds.world", "World", _if_possible(world_html))
-        formatter.for_type_by_name("farflung.policies.tabular", "TabularSoftmax", _if_possible(team_html))
-        formatter.for_type_by_name("farflung.runs.run", "Run", _if_possible(run_html))
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return getattr(find_shell(), "kernel", None) is not None
 
 
 class LiveCurve:
@@ -51,19 +46,19 @@ class LiveCurve:
         ceiling: the entropy that no team exceeds, drawn as soon as it is known.
     """
 
-    def __init__(self, ceiling: "Future[Ceiling]") -> None:
+    def __init__(self, ceiling: Future[Ceiling]) -> None:
         self._ceiling = ceiling
         self._updates: list[int] = []
         self._entropies: list[float] = []
         self._next_time = 0.0
 
-    def start(self, config: "Explore") -> None:
+    def start(self, config: Explore) -> None:
         from IPython.display import display
 
         self._config = config
         self._handle = display({"text/plain": f"{config.name}: compiling"}, raw=True, display_id=True)
 
-    def log(self, records: "Sequence[Record]") -> None:
+    def log(self, records: Sequence[Record]) -> None:
         self._updates += [record.update for record in records]
         self._entropies += [record.metrics["normalized_entropy"] for record in records]
         began = time.perf_counter()
@@ -71,15 +66,12 @@ class LiveCurve:
             self._draw()
             self._next_time = began + max(_LEAST_SECONDS, (time.perf_counter() - began) / _LARGEST_SHARE)
 
-    def close(self, finals: "Finals") -> None:
+    def close(self, finals: Finals) -> None:
         if self._updates:
             self._draw()
 
     def _draw(self) -> None:
-        import numpy as np
         from IPython.display import Image
-
-        from farflung.figures.curves import live
 
         num_seeds = len(self._config.seeds)
         ceiling = self._ceiling.result() if self._ceiling.done() else None
@@ -90,15 +82,13 @@ class LiveCurve:
         self._handle.update(Image(image["png"], format="png", width=image["width"]))
 
 
-def world_html(world: "World") -> str:
+def world_html(world: World) -> str:
     """A world's sizes and, if it has walls or a transition table on a map, its map."""
     has_map = world.walls or (world.table is not None and world.positions is not None)
     return _html(facts=_facts(world), image=_image(_map(world), "the map") if has_map else None)
 
 
-def _facts(world: "World") -> dict[str, str]:
-    from farflung.worlds.projection import Discrete
-
+def _facts(world: World) -> dict[str, str]:
     projection = world.projection
     facts = {}
     if projection is None:
@@ -126,12 +116,8 @@ def _facts(world: "World") -> dict[str, str]:
     return facts
 
 
-def team_html(team: "TabularSoftmax") -> str:
+def team_html(team: TabularSoftmax) -> str:
     """How deterministic each policy of a team is, or with a leading axis of seeds each seed's team."""
-    import numpy as np
-
-    from farflung.figures.pages import Table
-
     likeliest = np.asarray(team.probabilities.max(axis=-1))
     axes = likeliest.shape[: likeliest.ndim - 1 - team.is_time_dependent] or (1,)
     by_row = likeliest.reshape(axes[0], -1)
@@ -149,12 +135,8 @@ def team_html(team: "TabularSoftmax") -> str:
     return _html(table=Table(head, rows, caption))
 
 
-def run_html(run: "Run") -> str:
+def run_html(run: Run) -> str:
     """The figure of a run and its final metrics."""
-    from farflung.figures import explored
-    from farflung.figures.pages import Table
-    from farflung.runs.statistics import final_table
-
     num_seeds = len(run.config.seeds)
     mean = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
     rows = [(name, values) for name, *values in final_table(run)]
@@ -163,14 +145,7 @@ def run_html(run: "Run") -> str:
     return _html(image=_image(explored(run), f"what {run.config.name} has learnt"), table=table)
 
 
-def _map(world: "World") -> "Figure":
-    import matplotlib as mpl
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from farflung.figures.maps import draw_world
-    from farflung.figures.style import STYLE
-
+def _map(world: World) -> Figure:
     rows, columns = (3.2, 3.6) if world.projection is not None else np.asarray(world.positions).max(axis=0) + 1
     inches = 1 if world.projection is not None else 4 / max(rows, columns)
     with mpl.rc_context(STYLE):
@@ -179,13 +154,11 @@ def _map(world: "World") -> "Figure":
     return figure
 
 
-def _html(facts: dict[str, str] | None = None, image: dict[str, Any] | None = None, table: "Table | None" = None) -> str:
-    from farflung.figures.pages import render
-
+def _html(facts: dict[str, str] | None = None, image: dict[str, Any] | None = None, table: Table | None = None) -> str:
     return render("notebook.html.j2", facts=facts, image=image, table=table)
 
 
-def _image(figure: "Figure", title: str = "") -> dict[str, Any]:
+def _image(figure: Figure, title: str = "") -> dict[str, Any]:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI)
     return {"title": title, "width": round(figure.get_figwidth() * _PIXELS_PER_INCH), "png": file.getvalue()}
@@ -193,20 +166,3 @@ def _image(figure: "Figure", title: str = "") -> dict[str, Any]:
 
 def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _shell() -> Any:
-    find = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return None if find is None else find()
-
-
-def _if_possible(html: Callable[[Any], str]) -> Callable[[Any], str | None]:
-    """Returns None if the HTML fails, such as for a pytree of shapes: IPython then shows plain text."""
-
-    def attempt(thing: Any) -> str | None:
-        try:
-            return html(thing)
-        except Exception:
-            return None
-
-    return attempt

@@ -2,13 +2,13 @@
 
 import contextlib
 import contextvars
-import importlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from farflung.config import Explore
+from farflung.config.checks import optional_package
 from farflung.loggers.logger import Finals, Record, final, hyperparameters
 
 
@@ -28,7 +28,7 @@ class Wandb:
         return f"Weights & Biases, project {self._project}"
 
     def start(self, config: Explore) -> None:
-        wandb = _imported("wandb")
+        wandb = optional_package("wandb", "'.[wandb]', in a clone of farflung")
         for seed in config.seeds:
             # A new run beside those of other seeds and the user's own.
             about = _about(config, seed, self._project, self._group)
@@ -60,7 +60,7 @@ class Trackio:
         return f"trackio show --project {self._project}"
 
     def start(self, config: Explore) -> None:
-        trackio = _imported("trackio")
+        trackio = optional_package("trackio", "'.[trackio]', in a clone of farflung")
         for seed in config.seeds:
             about = _about(config, seed, self._project, self._group)
             # In an empty context: trackio ends the current run of a context, which is another seed's or the user's own.
@@ -83,10 +83,3 @@ def _about(config: Explore, seed: int, project: str, group: str | None) -> dict[
     """The arguments of `init` that both trackers share."""
     group = group or config.name
     return {"project": project, "group": group, "name": f"{group}-seed-{seed}", "config": hyperparameters(config, seed)}
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{error.name} is not installed: pip install 'farflung[{name}]'") from None

@@ -9,8 +9,15 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from jaxtyping import Array, Float
 
-from farflung.policies.neural import EpsilonPolicy, Networks, NeuralPolicy, UniformPolicy, networks_of, neural_team
-from farflung.policies.tabular import TabularSoftmax, softmax_team, uniform_team
+from farflung.policies.neural import EpsilonPolicy as EpsilonPolicy
+from farflung.policies.neural import Networks as Networks
+from farflung.policies.neural import NeuralPolicy as NeuralPolicy
+from farflung.policies.neural import UniformPolicy as UniformPolicy
+from farflung.policies.neural import networks_of as networks_of
+from farflung.policies.neural import neural_team as neural_team
+from farflung.policies.tabular import TabularSoftmax as TabularSoftmax
+from farflung.policies.tabular import softmax_team as softmax_team
+from farflung.policies.tabular import uniform_team as uniform_team
 
 
 @runtime_checkable
@@ -49,19 +56,3 @@ def policy_entropies(team: Any, states: Array) -> Float[Array, "batch agent traj
     """The entropy of each agent's actions in the states that it acted in, in nats."""
     of_one: Any = type(team).entropy
     return jax.vmap(of_one, (team.axes, 1), out_axes=1)(team, states)
-
-
-__all__ = [
-    "EpsilonPolicy",
-    "Networks",
-    "NeuralPolicy",
-    "TabularSoftmax",
-    "Team",
-    "UniformPolicy",
-    "log_probabilities",
-    "networks_of",
-    "neural_team",
-    "policy_entropies",
-    "softmax_team",
-    "uniform_team",
-]

@@ -1,5 +1,6 @@
 """A trained team at work: from what an environment shows to what its `step` takes."""
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.numerics.noise import uniforms
-from farflung.worlds.world import World
+from farflung.worlds.world import World, flattened
 
 
 class Agent:
@@ -24,16 +25,25 @@ class Agent:
     def __init__(self, policy: Any, world: World) -> None:
         self.policy, self.world = policy, world
         self._leaves, self._structure = jax.tree.flatten(policy)  # once: flattening takes longer than acting
+        self._num_times = world.horizon if getattr(policy, "is_time_dependent", False) else math.inf
 
     def act(self, key: PRNGKeyArray, observation: Any, time: int | Int[Array, ""] = 0) -> Any:
         """Draws an action, as the environment's `step` takes it.
+
+        Inside `jax.jit`, where no environment can be asked, `observation` is the state that the policy acts on, as
+        `world.state_of(observation)` returns it: a state's number or a vector; the action is an array.
 
         Args:
             observation: what the environment shows: its observation, or what `hosted(observe=...)` makes of it.
             time: how many actions the episode has had; policies with a table for each time need it.
         """
-        action = _act(self._structure, self._leaves, key, time, self.world.seen(observation))
-        return action if isinstance(action, jax.core.Tracer) else self.world.action_for_environment(np.asarray(action))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((key, observation, time))):
+            state = observation if self.world.projection is None else flattened(observation)
+            return _act(self._structure, self._leaves, key, time, state)
+        if not 0 <= time < self._num_times:
+            raise ValueError(f"time is the number of actions so far, from 0 to {self._num_times - 1}, not {time}")
+        action = _act(self._structure, self._leaves, key, time, self.world.state_of(observation))
+        return self.world.action_for_environment(np.asarray(action))
 
 
 class TrainedTeam(NamedTuple):

@@ -47,7 +47,14 @@ class Acting(eqx.Module):
         return self.sample_one
 
     def executed(self, actions: Array) -> Array:
-        return executed(self.actions, actions)
+        """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
+        if isinstance(self.actions, Discrete):
+            return actions
+        is_bounded, low, high = (_last(part, actions.ndim) for part in box(self.actions))
+        squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
+        least, most = (_last(_single(bounds), actions.ndim) for bounds in (self.actions.low, self.actions.high))
+        # Squashed actions are clipped as well: rounding may exceed a bound in the last bit.
+        return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 class NeuralPolicy(Acting):
@@ -239,17 +246,6 @@ class EpsilonPolicy(Acting):
         own_noise, random_noise = jnp.split(noise[1:], 2)
         random = UniformPolicy(self.actions).sample_one(random_noise, time, observation)
         return jnp.where(noise[0] < self.epsilon, random, self.own.sample_one(own_noise, time, observation))
-
-
-def executed(space: Discrete | Box, actions: Array) -> Array:
-    """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
-    if isinstance(space, Discrete):
-        return actions
-    is_bounded, low, high = (_last(part, actions.ndim) for part in box(space))
-    squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
-    least, most = (_last(_single(bounds), actions.ndim) for bounds in (space.low, space.high))
-    # Squashed actions are clipped as well: rounding may exceed a bound in the last bit.
-    return jnp.clip(jnp.where(is_bounded, squashed, actions), least, most)
 
 
 def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:

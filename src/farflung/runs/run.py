@@ -30,6 +30,7 @@ from farflung.runs.metrics_table import read_table, write_table
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics, last_percent
 from farflung.worlds.kinds import read_world
+from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -179,11 +180,12 @@ def discard_run(path: Path) -> None:
         raise ValueError(f"cannot remove {path}: {error.strerror or error}") from None
 
 
-def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorithm | None = None) -> Run:
+def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None = None) -> Run:
     """Reads a run that `save_run` has written.
 
     Args:
-        world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
+        world: the world of the run, as `explore` takes it; needed only if the run records it as custom:NAME, or by the name
+            of a class.
         algorithm: the algorithm of the run, if it is not one of farflung's: it knows the shape of its team.
     """
     path = Path(path)
@@ -195,7 +197,7 @@ def load_run(path: str | Path, *, world: World | None = None, algorithm: Algorit
         check_files(header, path)
         summary = read_summary(read_object(member(path, SUMMARY)))
         updates, _, metrics = read_table(member(path, METRICS), config.seeds, config.updates)
-        world = world_from(member(path, WORLD)) if world is None else world
+        world = world_from(member(path, WORLD)) if world is None else as_world(world)
         arrays = read_versioned(member(path, POLICIES))
         policies = team_from_arrays(arrays, config, world, algorithm)
         host_statistics = read_host_statistics(arrays, config, len(updates))

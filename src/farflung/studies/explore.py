@@ -3,24 +3,23 @@
 import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from farflung import figures
-from farflung.algorithms import Algorithm
-from farflung.algorithms.chosen import Own, OwnAlgorithm, OwnEntropy, algorithm_for
+from farflung.algorithms import Algorithm, team_shape
+from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
-from farflung.config.checks import check_checkpoints
+from farflung.config.checks import check_checkpoints, check_name
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.credit import Credit
@@ -62,9 +61,10 @@ def explore(
     checkpoint_updates: int | None = None,
     **settings: Any,
 ) -> Run:
-    """Trains a team of agents to visit, together, as many different states as evenly as possible.
+    """Trains a team of agents to maximise the entropy of the states that they visit together.
 
-    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it.
+    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it. If nothing was
+    recorded yet, the interrupt is raised.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
@@ -88,29 +88,72 @@ def explore(
         checkpoint_updates: updates between checkpoints, at most.
         settings: the other fields of `farflung.Explore`, such as `agents`, `updates` and `seeds`.
     """
-    check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    for name in settings:
+        check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
-    own = Own(**{name: each for name, each in named.items() if not isinstance(each, str)})
-    settings |= {name: each if isinstance(each, str) else name_of(each) for name, each in named.items() if each is not None}
+    own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
+    defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
+    for name, part in named.items():
+        if isinstance(part, str) and part != defaults[name]:
+            settings[name] = part
+        elif part is not None and not isinstance(part, str):
+            settings[name] = name_of(part)
     if isinstance(world, str | Path):
-        config = Explore(str(world), **settings)
-        environment = as_world(config.world, horizon=config.horizon, slip=config.slip)
+        config, made = Explore(str(world), **settings), None
     else:
         if settings.get("horizon") is not None or settings.get("slip") is not None:
             raise ValueError("horizon and slip are part of the world that was given")
-        environment = as_world(world).with_environment()
-        config = Explore(environment.name, **settings)
-    config = config.resolved(has_vectors=environment.projection is not None)
-    made = algorithm_for(config, environment, own)
-    config = _with_sizes(config, made, environment, settings)
-    if environment.projection is not None:
-        check_num_samples(config, environment.projection, environment.horizon)
+        made = as_world(world).with_environment()
+        config = Explore(made.name, **settings)
+    return explore_config(
+        config,
+        made,
+        own,
+        given=settings.keys(),
+        out=out,
+        force=force,
+        on_progress=on_progress,
+        loggers=loggers,
+        live=live,
+        checkpoint_minutes=checkpoint_minutes,
+        checkpoint_updates=checkpoint_updates,
+    )
+
+
+def explore_config(
+    config: Explore,
+    world: World | None = None,
+    own: UserParts = UserParts(),  # noqa: B008
+    *,
+    given: Collection[str],
+    out: str | Path | None = None,
+    force: bool = False,
+    on_progress: Callable[[Status], None] | None = None,
+    loggers: Sequence[Logger | str] = (),
+    live: bool = True,
+    checkpoint_minutes: float = MINUTES,
+    checkpoint_updates: int | None = None,
+) -> Run:
+    """Trains the team of a config, as `explore` does.
+
+    Args:
+        world: the world, if the name in the config is not enough to make it.
+        given: the names of the settings that the user has chosen.
+    """
+    check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    if world is None:
+        world = as_world(config.world, horizon=config.horizon, slip=config.slip)
+    config = config.resolved(has_vectors=world.projection is not None)
+    algorithm = algorithm_for(config, world, own, given)
+    config = _with_sizes(config, algorithm, world, given)
+    if world.projection is not None:
+        check_num_samples(config, world.projection, world.horizon)
     if out is None:
-        return _train(config, environment, made, None, on_progress, loggers, live=live)
+        return _train(config, world, algorithm, None, on_progress, loggers, live=live)
     out = Path(out)
     run.check_destination(out, force)
-    with new_checkpoints(out, config, environment, checkpoint_minutes, checkpoint_updates) as checkpointer:
-        return _train(config, environment, made, checkpointer, on_progress, loggers, live=live)
+    with new_checkpoints(out, config, world, checkpoint_minutes, checkpoint_updates) as checkpointer:
+        return _train(config, world, algorithm, checkpointer, on_progress, loggers, live=live)
 
 
 def resume(
@@ -130,28 +173,30 @@ def resume(
 
     Args:
         path: the directory that its run was to be saved in.
-        world: the world of the run, where only the program that began the training can make it again.
-        algorithm: likewise, where it cannot be imported.
-        credit: likewise.
-        entropy: likewise.
+        world: the world of the run; give it again if the run records it as custom:NAME, or by the name of a class.
+        algorithm: your own algorithm; give it again if the run records it as custom:NAME.
+        credit: your own credit; give it again if the run records it as custom:NAME.
+        entropy: your own entropy; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
-        made = algorithm_for(config, world, Own(algorithm, credit, entropy), is_from_file=True)
+        made = algorithm_for(config, world, UserParts(algorithm, credit, entropy), is_from_file=True)
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
 
 
-def _with_sizes(config: Explore, algorithm: Algorithm, world: World, settings: dict[str, Any]) -> Explore:
+def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Collection[str]) -> Explore:
     """The config with the sizes of an algorithm of the user's own."""
-    team = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()).team, jr.key(0))
+    team = team_shape(algorithm, world)
     sizes: dict[str, Any] = {"batch_size": algorithm.batch_size}
     if (team.num_agents, algorithm.num_trajectories) != (config.num_policies, config.trajectories_per_policy):
+        if config.single:
+            raise ValueError(f"single asks for one policy, but the algorithm has {team.num_agents}")
         sizes |= {"agents": team.num_agents, "trajectories": algorithm.num_trajectories}
     for name, size in sizes.items():
-        if settings.get(name, size) not in (size, getattr(Explore, name)):
-            raise ValueError(f"the algorithm has {name} = {size}, and {settings[name]} was asked for")
+        if name in given and getattr(config, name) != size:
+            raise ValueError(f"{name} is {getattr(config, name)}, but the algorithm has {size}: drop {name}")
     is_as_asked = all(getattr(config, name) == size for name, size in sizes.items())
     return config if is_as_asked else dataclasses.replace(config, **sizes)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from farflung.config import Explore
+from farflung.config.options import ALGORITHM
 from farflung.entropy.nearest import num_duplicates
 from farflung.policies.rollout import WorldWarning
 from farflung.training.progress import Progress
@@ -25,7 +26,7 @@ class TrainingMonitor:
 
     def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
         config = configs[0]
-        self._name, self._world = config.world, worlds[0]
+        self._name, self._world, self._is_own = config.world, worlds[0], config.algorithm != ALGORITHM
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
         self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
         self._seeds = [seed for each in configs for seed in each.seeds]
@@ -42,11 +43,11 @@ class TrainingMonitor:
         ]
         if progress.divergence is not None:
             update, row, agent = progress.divergence
-            whose = "what the agents share" if agent is None else f"the policy of agent {agent + 1}"
-            lower = f"try a learning rate below {self._learning_rates[row]:g}"
+            whose = "a shared part of the algorithm's state" if agent is None else f"the policy of agent {agent + 1}"
+            lower = "check your own algorithm" if self._is_own else f"try a learning rate below {self._learning_rates[row]:g}"
             self.reason = f"{self._name}: in update {update} {whose} (seed {self._seeds[row]}) was no longer finite"
         elif measured:
-            lower = "try a smaller learning rate"
+            lower = "check your own algorithm" if self._is_own else "try a smaller learning rate"
             self.reason = f"{self._name}: the {' and the '.join(measured)} were no longer finite by update {progress.update}"
         else:
             return False
@@ -86,7 +87,8 @@ def check_num_samples(config: Explore, projection: Projection, horizon: int) -> 
     if num_states <= projection.neighbours:
         whose = "an agent" if config.independent else "the team"
         raise ValueError(
-            f"{whose} visits {num_states} states, and neighbours must be fewer than that, not {projection.neighbours}"
+            f"neighbours must be below {num_states}, the number of states that {whose} visits in a batch element, "
+            f"not {projection.neighbours}"
         )
 
 
@@ -97,8 +99,9 @@ def share_of_duplicates(name: str, features: np.ndarray, projection: Projection)
     share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
         message = (
-            f"{name}: {share:.0%} of the states that the final team visits are alike in {' and '.join(projection.names)}, "
-            "and distances cannot tell them apart: project on other features, use more neighbours, or count (--neighbours 0)"
+            f"{name}: {share:.0%} of the states that the final team visits are duplicates in {' and '.join(projection.names)}, "
+            "so their nearest-neighbour distances are zero: project on other features, use more neighbours, or count cells "
+            "(--neighbours 0)"
         )
         warnings.warn(message, WorldWarning, stacklevel=3)
     return share

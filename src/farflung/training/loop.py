@@ -13,16 +13,17 @@ from farflung.config.checks import whole_number, whole_seeds
 from farflung.training.compiled import CompiledRunner
 from farflung.training.hosted import HostedRunner
 from farflung.training.progress import (
-    NOT_FINITE,
     RECORDS_PER_CHUNK,
     Chunk,
     Divergence,
     Progress,
     Runner,
     TrainingState,
+    check_first,
     divergence_of,
     record_schedule,
 )
+from farflung.worlds.named import as_world
 from farflung.worlds.world import World
 
 _SECONDS_PER_CHUNK = 0.25
@@ -30,7 +31,7 @@ _SECONDS_PER_CHUNK = 0.25
 
 def train(
     algorithm: Algorithm | Sequence[Algorithm],
-    world: World | Sequence[World],
+    world: Any,
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
@@ -51,7 +52,7 @@ def train(
 
     Args:
         algorithm: one for all seeds, or one for each, which may differ in numbers and arrays.
-        world: one for all seeds, or one transition table for each, all of the same shape.
+        world: one for all seeds, as `explore` takes it, or a list of transition tables of one shape, one for each seed.
         log_every: updates between records.
         pause_every: number of updates after which progress is always yielded.
         training_state: where an earlier training with the same arguments stopped; this one continues from there.
@@ -59,6 +60,8 @@ def train(
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     stops = np.array(record_schedule(num_updates, log_every))
     first = 0 if training_state is None else training_state.update
+    if not isinstance(world, list | tuple):
+        world = as_world(world)
     is_hosted = isinstance(world, World) and world.is_hosted
     runner_for: Any = HostedRunner if is_hosted else CompiledRunner
     runner: Runner = runner_for(algorithm, world, seeds, training_state)
@@ -110,7 +113,7 @@ def train(
         ahead = chunks()
         start = jax.block_until_ready(next(ahead))
         if not is_sound(start):
-            raise ValueError(NOT_FINITE)
+            check_first(start.after.state)
         # If the runner runs ahead, each chunk is yielded after the next one was queued, so that the devices never wait.
         queued = (chunk for chunk, _ in pairwise(chain([start], ahead, [start])))
         for chunk in queued if runner.runs_ahead else chain([start], ahead):

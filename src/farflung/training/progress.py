@@ -17,7 +17,6 @@ from farflung.algorithms import Algorithm
 from farflung.policies.rollout import Trajectories
 from farflung.training.metrics import Metrics
 
-NOT_FINITE = "the team is not finite before its first update: lower init_scale"
 ELEMENTS_SHOWN = 8
 """Batch elements of which the episodes are saved, to be looked at."""
 RECORDS_PER_CHUNK = 64
@@ -185,12 +184,10 @@ class PerSeed(eqx.Module):
 
 def for_each_seed(algorithm: Algorithm | Sequence[Algorithm], num_seeds: int) -> PerSeed:
     """The algorithms of all seeds, which share a program."""
-    if not isinstance(algorithm, Sequence):
-        arrays, rest = eqx.partition(algorithm, _is_traced)
-        return PerSeed(jax.tree.map(lambda leaf: np.broadcast_to(_single(leaf), (num_seeds, *np.shape(leaf))), arrays), rest)
-    if len(algorithm) != num_seeds:
-        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithm)}")
-    parts = [eqx.partition(each, _is_traced) for each in algorithm]
+    algorithms = algorithm if isinstance(algorithm, Sequence) else [algorithm] * num_seeds
+    if len(algorithms) != num_seeds:
+        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithms)}")
+    parts = [eqx.partition(each, _is_traced) for each in algorithms]
     if any(not eqx.tree_equal(rest, parts[0][1]) for _, rest in parts):
         raise ValueError("algorithms that train side by side may differ in numbers and arrays only")
     return PerSeed(
@@ -223,6 +220,16 @@ def are_finite(state: Any) -> Bool[Array, " seed"]:
     leaves = jax.tree.leaves(state)
     numbers = [leaf.reshape(len(leaf), -1) for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return reduce(jnp.logical_and, [jnp.all(jnp.isfinite(each), axis=1) for each in numbers], jnp.ones(len(leaves[0]), bool))
+
+
+def check_first(state: Any) -> None:
+    """Raises ValueError if the state before the first update is not finite."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(leaf).all():
+            raise ValueError(
+                f"the algorithm's state{jax.tree_util.keystr(path)} is not finite before the first update: "
+                "for pgpse, lower init_scale; in an algorithm of your own, let init return finite numbers only"
+            )
 
 
 def divergence_of(update: int, team: Any, is_finite: Bool[np.ndarray, " seed"]) -> Divergence:

@@ -1,6 +1,7 @@
 """Gymnasium environments with a transition table, such as the toy-text ones, as worlds."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -8,6 +9,7 @@ import numpy as np
 
 from farflung.config.checks import whole_number
 from farflung.worlds.hosted.tables import map_shape
+from farflung.worlds.hosted.world import first_copy
 from farflung.worlds.tabular import TabularMDP, reachable_states, tabular_mdp
 
 
@@ -24,10 +26,7 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
         horizon: number of actions in an episode (default: the environment's limit, or enough to reach the farthest state).
     """
     if isinstance(environment, str):
-        try:
-            environment = gymnasium.make(environment)
-        except (gymnasium.error.Error, ImportError) as error:
-            raise ValueError(f"Gymnasium cannot make {environment!r}: {str(error).splitlines()[0]}") from None
+        environment = first_copy(partial(gymnasium.make, environment), environment)
     core: Any = environment.unwrapped
     if horizon is None and environment.spec is not None:
         horizon = environment.spec.max_episode_steps

@@ -1,9 +1,13 @@
 """A JAX world of a user's own: three functions, and the rest has defaults."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
+import textwrap
+import traceback
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,10 +19,11 @@ from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from farflung.config.checks import whole_number
-from farflung.config.imports import check_installed, import_object, name_of
+from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.reading import parse_object
 from farflung.worlds.projection import Box, Discrete, describe_vectors, read_vector_fields, vector_fields
 from farflung.worlds.vectors import DescribedWorld
+from farflung.worlds.world import flattened
 
 _RANDOM_STEPS, _RANDOM_COPIES = 300, 16
 _NEEDED = ("reset", "step", "observe")
@@ -47,7 +52,7 @@ class JaxWorld(DescribedWorld):
         return _object(self.own).step(key, state, action)
 
     def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
-        return _vector(_object(self.own).observe(state))
+        return flattened(_object(self.own).observe(state))
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return _is_over(_object(self.own), state) if self.ends_early else super().is_over(state)
@@ -74,7 +79,7 @@ class JaxWorld(DescribedWorld):
         if self.own is not None:
             return self
         check_installed(self.label, f"the world {self.label}")
-        return dataclasses.replace(self, own=_held(_instance(import_object(self.label, "world"))))
+        return dataclasses.replace(self, own=_held(instance_of(import_object(self.label, "world"), "world")))
 
 
 def from_jax(
@@ -91,8 +96,9 @@ def from_jax(
     """A world that a user has written in JAX, as a world to explore.
 
     The object has the pure functions `reset(key)`, `step(key, state, action)` and `observe(state)`, and optionally
-    `is_over(state)`; what `observe` returns is flattened to a vector. Its attribute `actions` is a `farflung.Box`, a
-    `farflung.Discrete` or a Gymnasium space; `horizon` is the number of actions in an episode.
+    `is_over(state)`. What `observe` returns is flattened to a vector, dictionaries in the order of their sorted keys. The
+    attribute `actions` is a `farflung.Box`, a `farflung.Discrete` or a Gymnasium space; `horizon` is the number of actions in
+    an episode.
 
     Args:
         horizon: actions in an episode; by default the object's `horizon`.
@@ -104,19 +110,23 @@ def from_jax(
         high: upper bounds of the grid; by default from random actions.
         name: how the world is called; by default MODULE:NAME under which Python can import it.
     """
-    own = _instance(world)
+    own = instance_of(world, "world")
     if missing := [each for each in _NEEDED if not callable(getattr(own, each, None))]:
         needed = "reset(key), step(key, state, action) and observe(state)"
         raise ValueError(f"a JAX world has {needed}: {', '.join(missing)} is missing")
-    horizon = whole_number("horizon", getattr(own, "horizon", None) if horizon is None else horizon)
+    horizon = getattr(own, "horizon", None) if horizon is None else horizon
+    if horizon is None:
+        raise ValueError("how long is an episode? Give the world an attribute horizon, or choose a horizon")
+    horizon = whole_number("horizon", horizon)
     actions = _actions(getattr(own, "actions", None))
     held, label = _held(own), name or name_of(world)
     try:
         seen = np.asarray(jax.jit(_wander, static_argnums=(1, 2))(held, actions, min(horizon, _RANDOM_STEPS)), float)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{label} failed with random actions ({type(error).__name__}: {' '.join(str(error).split())[:300]})"
-        ) from error
+    except Exception as error:  # the user's own functions may raise anything
+        where = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _file_of(own)]
+        place = f" in line {where[-1].lineno} of {Path(where[-1].filename).name}" if where else ""
+        reason = textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise ValueError(f"{label} failed with random actions{place} ({type(error).__name__}: {reason})") from error
     finite = seen[np.isfinite(seen).all(axis=-1)]
     if not len(finite):
         raise ValueError(f"{label} gives no finite observation with random actions")
@@ -127,6 +137,12 @@ def from_jax(
     about = describe_vectors(names, -unknown, unknown, lambda: finite, project, neighbours, bins, low, high)
     ends_early = hasattr(own, "is_over")
     return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, **about)
+
+
+def _file_of(own: Any) -> str | None:
+    with contextlib.suppress(TypeError, OSError):
+        return inspect.getfile(type(own))
+    return None
 
 
 def is_jax_world(thing: Any) -> bool:
@@ -147,14 +163,6 @@ def _held(own: Any) -> Any:
 
 def _object(held: Any) -> Any:
     return held.value if isinstance(held, _Constant) else held
-
-
-def _instance(thing: Any) -> Any:
-    return thing() if inspect.isclass(thing) else thing
-
-
-def _vector(observation: Any) -> Float[Array, " observation"]:
-    return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(observation)])
 
 
 def _is_over(own: Any, state: PyTree[Array]) -> Bool[Array, ""]:
@@ -189,13 +197,13 @@ def _wander(held: Any, actions: Discrete | Box, num_steps: int) -> Float[Array, 
         state, has_ended = carry
         action_key, step_key = jr.split(key)
         state = own.step(step_key, state, act(action_key))
-        seen = jnp.where(has_ended, jnp.nan, _vector(own.observe(state)))
+        seen = jnp.where(has_ended, jnp.nan, flattened(own.observe(state)))
         return (state, has_ended | _is_over(own, state)), seen
 
     def episode(key: PRNGKeyArray) -> Array:
         reset_key, steps_key = jr.split(key)
         first = own.reset(reset_key)
         _, seen = jax.lax.scan(step, (first, _is_over(own, first)), jr.split(steps_key, num_steps))
-        return jnp.concatenate([_vector(own.observe(first))[None], seen])
+        return jnp.concatenate([flattened(own.observe(first))[None], seen])
 
     return jax.vmap(episode)(jr.split(jr.key(0), _RANDOM_COPIES))

@@ -26,4 +26,4 @@ def read_world(arrays: Mapping[str, np.ndarray]) -> World:
     for name, read in KINDS.items():
         if name in arrays:
             return read(arrays)
-    raise ValueError(f"no kind of world has {', '.join(map(repr, sorted(arrays)))}")
+    raise ValueError(f"unknown kind of world: none of farflung's has the arrays {', '.join(map(repr, sorted(arrays)))}")

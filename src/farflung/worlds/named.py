@@ -60,13 +60,12 @@ def make_world(
     is_map = name in PAPER_WORLDS or is_map_file(name)
     if slip is not None and not is_map:
         raise ValueError(f"slip is for maps only: {name} has its own dynamics")
+    asked = {**chosen, **({"env_options": env_options} if env_options else {}), **({"hosted": True} if hosted else {})}
     if is_map:
-        if chosen or env_options or hosted:
-            raise ValueError("options of how to step and observe an environment are for those of Gymnasium alone")
+        _check_options(name, asked, {"horizon", "slip"})
         return make_tabular_world(name, horizon=horizon, slip=slip)
     if name in CONTINUOUS_WORLDS:
-        if hosted or not chosen.keys() <= {"bins", "neighbours"}:
-            raise ValueError(f"of {name} only bins, neighbours and the horizon can be chosen: the rest is its own")
+        _check_options(name, asked, {"bins", "env_options", "horizon", "neighbours"})
         _check_env_options(env_options, {"name", "horizon", "bins", "neighbours"})
         return make_vector_world(json.dumps({"name": name, **env_options}), horizon=horizon, **chosen)
     own = _own_world(name)
@@ -90,9 +89,14 @@ def _own_world(name: str) -> Any:
     return found if isinstance(found, World) or is_jax_world(found) else None
 
 
+def _check_options(world: str, asked: Mapping[str, Any], known: Set[str]) -> None:
+    for name in sorted(asked.keys() - known):
+        raise ValueError(f"{world} has no option {name}: choose from {', '.join(sorted(known))}")
+
+
 def _check_env_options(options: Mapping[str, Any], taken: Set[str]) -> None:
     for name in sorted(options.keys() & taken):
-        raise ValueError(f"env_options: {name} is no option of the environment itself but --{name}")
+        raise ValueError(f"env_options cannot set {name}: use the option {name} itself")
 
 
 def make_tabular_world(name: str, *, horizon: int | None = None, slip: float | None = None) -> TabularMDP:

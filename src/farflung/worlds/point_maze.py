@@ -110,24 +110,12 @@ def point_maze(
                 raise ValueError(f"the {name} {rectangle} ends before it begins: give x0, x1, y0, y1")
     _check_starts(start_rectangles, wall_rectangles, (left, right, bottom, top))
     horizon, bins, neighbours = whole_number("horizon", horizon), whole_bins(bins), whole_neighbours(neighbours)
+    shape: dict[str, Any] = {"walls": wall_rectangles, "starts": start_rectangles, "horizon": horizon}
+    shape |= {"step_size": float(step_size), "low": (left, bottom), "high": (right, top)}
     return PointMaze(
-        low=(left, bottom),
-        high=(right, top),
-        walls=wall_rectangles,
-        starts=start_rectangles,
-        step_size=float(step_size),
-        horizon=horizon,
+        **shape,
         projection=Projection((0, 1), ("x", "y"), (left, bottom), (right, top), bins, (1.0, 1.0), neighbours),
-        recipe=write_recipe(
-            walls=wall_rectangles,
-            starts=start_rectangles,
-            horizon=horizon,
-            step_size=float(step_size),
-            low=(left, bottom),
-            high=(right, top),
-            bins=bins,
-            neighbours=neighbours,
-        ),
+        recipe=write_recipe(**shape, bins=bins, neighbours=neighbours),
         actions=Box((-1.0, -1.0), (1.0, 1.0)),
         observation_center=((left + right) / 2, (bottom + top) / 2),
         observation_scale=((right - left) / 2, (top - bottom) / 2),

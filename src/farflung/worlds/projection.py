@@ -193,11 +193,11 @@ def _rounded(values: np.ndarray) -> tuple[float, ...]:
     return tuple(float(f"{value:.4g}") for value in values)
 
 
-def read_numbers(name: str, values: Any, size: int | None = None) -> tuple[float, ...]:
-    """Finite numbers from a file; raises ValueError if they are not, or not `size` of them."""
+def read_numbers(name: str, values: Any, size: int | None = None, *, are_finite: bool = True) -> tuple[float, ...]:
+    """Numbers from a file; raises ValueError if they are not, or not `size` of them."""
     numbers = tuple(values) if isinstance(values, list | tuple) else ()
-    is_fine = all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in numbers)
-    if not numbers or not is_fine or len(numbers) != (size or len(numbers)):
+    is_fine = all(isinstance(each, int | float) and not isinstance(each, bool) and not math.isnan(each) for each in numbers)
+    if not numbers or not is_fine or len(numbers) != (size or len(numbers)) or (are_finite and math.inf in map(abs, numbers)):
         raise ValueError(f"{name} is a list of {size or 'one or more'} finite numbers, not {str(values)[:80]}")
     return tuple(map(float, numbers))
 
@@ -250,8 +250,8 @@ def read_actions(fields: Any) -> Discrete | Box:
         return Discrete(whole_number("the number of actions", fields["num"], _MOST_FEATURES))
     if set(fields) != {"low", "high"}:
         raise ValueError("actions have either num, or low and high")
-    low = read_numbers("low", fields["low"])
-    high = read_numbers("high", fields["high"], len(low))
+    low = read_numbers("low", fields["low"], are_finite=False)
+    high = read_numbers("high", fields["high"], len(low), are_finite=False)
     if not all(map(operator.lt, low, high)):
         raise ValueError("actions need low below high")
     return Box(low, high)

@@ -21,7 +21,7 @@ from farflung.config.checks import check_name, optional_package, whole_number
 from farflung.worlds.projection import Box, Projection
 from farflung.worlds.vectors import DescribedWorld
 
-_EXTRA = "'farflung[robotics]'"
+_EXTRA = "'.[robotics]', in a clone of farflung"
 _ENGINES = ("jax", "warp")
 _LINE_SEARCH_STEPS = 8
 _MOST_WARP_COPIES = 16384

@@ -1,6 +1,7 @@
 """Worlds with finitely many states and actions, as lists of successors."""
 
 import dataclasses
+import operator
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
+from scipy.sparse.csgraph import dijkstra
 
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES
@@ -59,13 +60,16 @@ class TabularMDP(CompiledWorld):
     def actions(self) -> Discrete:  # type: ignore[override]
         return Discrete(self.num_actions)
 
-    def seen(self, observation: Any) -> Any:
-        if not self.shows_labels:
-            return observation
-        (states,) = np.nonzero(np.asarray(self.labels) == int(observation))
+    def state_of(self, observation: Any) -> int:
+        try:
+            label = operator.index(observation)
+        except TypeError:
+            label = -1
+        labels = np.asarray(self.labels) if self.shows_labels else np.arange(self.num_states)
+        states = np.flatnonzero(labels == label)
         if not len(states):
-            raise ValueError(f"the observation {observation} is not a state of this world")
-        return states[0]
+            raise ValueError(f"{observation!r:.80} is not one of the {self.num_states} states of this world")
+        return int(states[0])
 
     @property
     def table(self) -> "TabularMDP":
@@ -155,6 +159,8 @@ class TabularMDP(CompiledWorld):
 
     def widened(self, num_successors: int) -> "TabularMDP":
         """The same world with longer lists of successors, so that several worlds can share one compiled program."""
+        if num_successors == self.num_successors:
+            return self  # without a copy of large tables
         missing = ((0, 0), (0, 0), (0, num_successors - self.num_successors))
         widened = ("successors", "cumulative_probability", "rewards")  # repeats of the last successor have probability 0
         tables: dict[str, Any] = {name: jnp.pad(getattr(self, name), missing, mode="edge") for name in widened}
@@ -307,17 +313,9 @@ def reachable_states(
     heads = np.concatenate([successors.reshape(-1), starts])
     possible = np.concatenate([probabilities.reshape(-1) > 0, np.ones(len(starts), bool)])
     graph = csr_array((possible[possible], (tails[possible], heads[possible])), shape=(num_states + 1, num_states + 1))
-    order, parents = breadth_first_order(graph, num_states)
-    # Pointer doubling: each round replaces every state's ancestor by the ancestor's ancestor, and adds their steps.
-    position = np.zeros(num_states + 1, np.int64)
-    position[order] = np.arange(len(order))
-    ancestor = np.concatenate([[0], position[parents[order[1:]]]])
-    depth = (np.arange(len(order)) > 0).astype(np.int64)
-    while ancestor.any():
-        depth += depth[ancestor]
-        ancestor = ancestor[ancestor]
-    by_state = np.argsort(order[1:])
-    return order[1:][by_state].astype(np.int32), depth[1:][by_state] - 1
+    distances = dijkstra(graph, unweighted=True, indices=num_states)[:-1] - 1  # the additional node leads to every start
+    states = np.flatnonzero(np.isfinite(distances))
+    return states.astype(np.int32), distances[states].astype(np.int64)
 
 
 def _cumulative(probabilities: np.ndarray) -> Float[np.ndarray, "..."]:

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -40,7 +41,7 @@ class World(abc.ABC):
     observation_scale: tuple[float, ...]
 
     name = "custom"
-    """How `farflung explore` calls it."""
+    """Its name on the command line."""
     is_hosted = False
     """Whether copies are stepped on the host, one call at a time, instead of in compiled code."""
     is_reproducible = True
@@ -131,9 +132,18 @@ class World(abc.ABC):
     def add_states_of(self, other: "World") -> None:  # noqa: B027
         """Learns the states that the same world has met elsewhere, where states are numbered as they are met."""
 
-    def seen(self, observation: Any) -> Any:
-        """What a policy is given for an observation of the world's environment: a state's number, or a vector."""
-        return observation
+    def state_of(self, observation: Any) -> Any:
+        """The state that a policy acts on for an observation of the world's environment: a state's number, or a vector.
+
+        Raises ValueError if the world has no such observation.
+        """
+        assert self.projection is not None
+        state = flattened(observation)
+        if len(state) != self.observation_size or not np.isfinite(state).all():
+            raise ValueError(
+                f"an observation of {self.name} has {self.observation_size} finite numbers, not {observation!r:.80}"
+            )
+        return state
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         """What the `step` of the world's environment takes for a policy's action."""
@@ -176,8 +186,15 @@ class CompiledWorld(World, eqx.Module):
         return self.step(key_from(noise), state, action)
 
 
+def flattened(observation: Any) -> Any:
+    """An array, or a pytree of arrays in the order of `jax.tree.leaves`, as one vector of floats."""
+    leaves = jax.tree.leaves(observation)
+    xp: Any = jnp if any(isinstance(leaf, jax.Array) for leaf in leaves) else np
+    return xp.concatenate([xp.ravel(xp.asarray(leaf, np.float32)) for leaf in leaves])
+
+
 def key_from(noise: Float[Array, "3"]) -> PRNGKeyArray:
-    """A random key made of uniform numbers, 64 bits of theirs."""
+    """A random key from 64 bits of three uniform numbers."""
     first, second, rest = (noise * 2.0**_UNIFORM_BITS).astype(jnp.uint32)
     words = jnp.stack([first << 8 | rest & 0xFF, second << 8 | rest >> 8 & 0xFF])
     return jr.wrap_key_data(words, impl="threefry2x32")

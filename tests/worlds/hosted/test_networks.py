@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.worlds.hosted.simulators import Drift, Leaky
 
-from farflung.policies import Networks, neural_team
-from farflung.policies.neural import executed
+from farflung.policies import Networks, UniformPolicy, neural_team
 from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.tables import hosted
 from farflung.worlds.projection import Box
@@ -54,7 +53,7 @@ def test_episodes_are_those_of_the_environment_played_alone(options, has_shared_
         for time in range(length - 1):
             drawn = draw(policy, noise[number, time], time, seen.astype(np.float32))
             np.testing.assert_allclose(episodes.actions[number, time], drawn, rtol=2e-3, atol=1e-4)
-            action = np.asarray(executed(world.actions, jnp.asarray(episodes.actions[number, time])))
+            action = np.asarray(policy.executed(jnp.asarray(episodes.actions[number, time])))
             seen, _, is_over, _, _ = environment.step(action)  # raises if it exceeds its bounds
             np.testing.assert_allclose(episodes.states[number, time + 1], seen, rtol=1e-5)
         assert is_over == episodes.is_terminated[number] == (length < HORIZON + 1 or is_over)
@@ -80,5 +79,5 @@ def test_actions_stay_within_their_bounds_to_the_last_bit():
     high = low + generator.random(500).astype(np.float32) + 0.01
     space = Box(tuple(map(float, low)), tuple(map(float, high)))
     for drawn in (-50.0, 50.0, np.inf):
-        actions = np.asarray(executed(space, jnp.full(500, drawn)))
+        actions = np.asarray(UniformPolicy(space).executed(jnp.full(500, drawn)))
         assert np.all((low <= actions) & (actions <= high))

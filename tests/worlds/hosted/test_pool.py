@@ -95,10 +95,11 @@ def test_states_that_are_not_in_the_table_are_played_by_its_last_row():
 
 def test_workers_whose_parent_is_killed_end_silently():
     code = """
-import os, signal
+import gymnasium, os, signal
+from functools import partial
 from gymnasium.vector import AsyncVectorEnv
-from farflung.worlds.hosted.copies import Copy, FromId
-copies = [Copy(FromId("CartPole-v1"), None, number) for number in range(2)]
+from farflung.worlds.hosted.copies import Copy
+copies = [Copy(partial(gymnasium.make, "CartPole-v1"), None, number) for number in range(2)]
 vector = AsyncVectorEnv(copies, context="forkserver")
 os.kill(os.getpid(), signal.SIGKILL)
 """

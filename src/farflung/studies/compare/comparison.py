@@ -102,7 +102,8 @@ def compare(runs: Mapping[str, Sequence[Result]] | Sequence[Result], metric: str
     try:
         import rliable.library  # noqa: F401
     except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
-        raise ValueError("comparisons need rliable, and it needs pandas 2: pip install 'farflung[compare]'") from None
+        needed = "comparisons need rliable, and it needs pandas 2"
+        raise ValueError(f"{needed}: pip install '.[compare]', in a clone of farflung") from None
     every = [run for group in runs.values() for run in group] if isinstance(runs, Mapping) else list(runs)
     are_runs = [isinstance(run, Run) for run in every]
     if any(are_runs) and not all(are_runs):

@@ -119,7 +119,7 @@ class Window:
             import pygame
         except ImportError:
             raise gymnasium.error.DependencyNotInstalled(
-                "a window needs pygame, which is not installed: pip install 'farflung[play]'"
+                "a window needs pygame, which is not installed: pip install '.[play]', in a clone of farflung"
             ) from None
         self._pygame, self._title, self._frames_per_second = pygame, title, frames_per_second
         self._screen: Any = None

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -14,18 +14,6 @@ from gymnasium import spaces
 Make = Callable[[], gymnasium.Env[Any, Any]]
 Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
 """Names of attributes, or a function of the environment and its observation."""
-
-
-@dataclass(frozen=True)
-class FromId:
-    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
-
-    environment: str
-    options: dict[str, Any] = field(default_factory=dict)
-    max_episode_steps: int | None = None
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(self.environment, max_episode_steps=self.max_episode_steps, **self.options)
 
 
 @dataclass(frozen=True)
@@ -88,36 +76,26 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
                 os._exit(1)  # without a parent, Gymnasium's worker would print its error to the terminal
 
 
-class ObserveWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ObserveWrapper(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Replaces the observation by attributes of the environment, or by the result of a function."""
+
+    _dtype: Any = None
 
     def __init__(self, env: gymnasium.Env[Any, Any], observe: Observe) -> None:
         super().__init__(env)
         self._observe = observe
-        observation, _ = env.reset(seed=0)
-        self._dtype: np.dtype[Any] = np.dtype(np.int64)
-        first = self._replaced(observation, None)
+        first = self.observation(env.reset(seed=0)[0])
         if not (np.issubdtype(first.dtype, np.integer) or np.issubdtype(first.dtype, np.floating) or first.dtype == bool):
             raise ValueError(f"observe must give numbers, not {first.dtype}")
-        if np.issubdtype(first.dtype, np.floating):
-            self._dtype = np.dtype(np.float64)
-            self.observation_space = spaces.Box(-np.inf, np.inf, first.shape, np.float64)
-        else:
-            limits = np.iinfo(np.int64)
-            self.observation_space = spaces.Box(limits.min, limits.max, first.shape, np.int64)
+        is_real = np.issubdtype(first.dtype, np.floating)
+        self._dtype = np.float64 if is_real else np.int64
+        low, high = (-np.inf, np.inf) if is_real else (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+        self.observation_space = spaces.Box(low, high, first.shape, self._dtype)
 
-    def step(self, action: Any) -> Any:
-        observation, *rest = self.env.step(action)
-        return self._replaced(observation, self._dtype), *rest
-
-    def reset(self, **options: Any) -> Any:
-        observation, info = self.env.reset(**options)
-        return self._replaced(observation, self._dtype), info
-
-    def _replaced(self, observation: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    def observation(self, observation: Any) -> np.ndarray:
         if callable(self._observe):
-            return np.atleast_1d(np.asarray(self._observe(self.env, observation), dtype))
-        return np.concatenate([np.asarray(self._attribute(name), dtype).reshape(-1) for name in self._observe])
+            return np.atleast_1d(np.asarray(self._observe(self.env, observation), self._dtype))
+        return np.concatenate([np.asarray(self._attribute(name), self._dtype).reshape(-1) for name in self._observe])
 
     def _attribute(self, name: str) -> Any:
         try:

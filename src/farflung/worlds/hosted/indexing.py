@@ -1,17 +1,20 @@
 """Maps observations of an environment to state indices, and action indices to the environment's own actions."""
 
+import functools
+import itertools
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 
 from farflung.worlds.projection import LARGEST_BOUND, one_for_each
 
 _MOST_LISTED = 100_000
 
-Features = Int[np.ndarray, "copy feature"]
+Features = Int[np.ndarray, "*copy feature"]
 
 
 @runtime_checkable
@@ -116,18 +119,25 @@ def state_index(
     """The index of an observation space's states: complete if the space is small, else growing with new observations.
 
     Args:
-        bins: number of equal parts into which each real number of an observation is binning; one for all, or one for each.
+        bins: number of equal parts into which each real number of an observation is divided; one for all, or one for each.
         low: lower end of the bins of each real number (default: the space's lower bound).
         high: upper end of the bins (default: the space's upper bound).
     """
-    reals = num_reals(space)
+    parts = parts_of(space)
+    reals = sum(part.low.size for part in parts if part.is_real)
     if reals and bins is None:
         raise ValueError(f"an observation has {reals} real numbers, but a table needs finitely many states: choose bins")
     if bins is not None and not reals:
         raise ValueError("bins are for observations of real numbers, but these observations have none")
     given, what = {"bins": bins, "low": low, "high": high}, "real numbers of an observation"
-    binning = iter(zip(*(one_for_each(name, values, reals, what) for name, values in given.items()), strict=True))
-    features_of, sizes = _features(space, binning)
+    binning = zip(*(one_for_each(name, values, reals, what) for name, values in given.items()), strict=True)
+    read = [_binned(part, [*itertools.islice(binning, part.low.size)]) if part.is_real else _whole(part) for part in parts]
+    sizes = [size for _, own_sizes in read for size in own_sizes]
+
+    def features_of(observations: Any) -> Features:
+        each = [features(part.numbers(observations)) for part, (features, _) in zip(parts, read, strict=True)]
+        return np.atleast_2d(np.concatenate(each, axis=-1))
+
     if None not in sizes and np.prod([float(size) for size in sizes if size]) <= _MOST_LISTED:
         return CompleteIndex(features_of, [size for size in sizes if size])
     return Met(features_of)
@@ -138,64 +148,72 @@ def actions_of(space: spaces.Space[Any]) -> list[Any]:
     if isinstance(space, spaces.Discrete):
         return [int(space.start) + number for number in range(int(space.n))]
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        sizes = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else np.full(int(np.prod(space.shape)), 2)
+        (part,) = parts_of(space)
+        sizes = (part.high - part.low + 1).ravel()
         if np.prod(sizes.astype(float)) > _MOST_LISTED:
             raise ValueError(f"{np.prod(sizes.astype(float)):.0f} combinations of actions are too many for a table")
-        start = np.asarray(getattr(space, "start", 0), space.dtype)
-        return [np.array(row, space.dtype).reshape(space.shape) + start for row in np.ndindex(*sizes)]
+        return [(part.low + np.reshape(row, space.shape)).astype(space.dtype) for row in np.ndindex(*sizes)]
     raise ValueError(f"a table of probabilities needs finitely many actions (Discrete, MultiDiscrete), not {space}")
 
 
-def num_reals(space: spaces.Space[Any]) -> int:
-    """The number of real numbers in an observation."""
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        return sum(map(num_reals, parts_of(space).values()))
-    is_real = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
-    return int(np.prod(space.shape)) if is_real and space.shape is not None else 0
+class Part(NamedTuple):
+    """An array of numbers within an observation: all of it, or an entry of a dictionary or tuple."""
+
+    space: spaces.Space[Any]
+    path: tuple[Any, ...]
+    """The keys that lead to it."""
+    low: np.ndarray
+    high: np.ndarray
+    """The bounds of each number."""
+
+    @property
+    def is_real(self) -> bool:
+        return np.issubdtype(self.low.dtype, np.floating)
+
+    def numbers(self, observations: Any) -> Shaped[np.ndarray, "*copy number"]:
+        """The numbers of the part in one observation, or in those of all copies."""
+        array = np.asarray(functools.reduce(operator.getitem, self.path, observations))
+        num_copy_axes = max(0, array.ndim - self.low.ndim)
+        if array.shape[num_copy_axes:] != self.low.shape:
+            raise ValueError(f"an observation has the shape {self.low.shape}, not {array.shape}")
+        return array.reshape(*array.shape[:num_copy_axes], -1)
 
 
-def parts_of(space: Any) -> dict[Any, spaces.Space[Any]]:
-    """The spaces inside a Dict or Tuple space, by key or position."""
-    return dict(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-
-
-def _features(space: spaces.Space[Any], binning: Any) -> tuple[Callable[[Any], Features], list[int | None]]:
-    """A function from a batch of observations to whole numbers, and how many values each can take (None: unknown)."""
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return (lambda batch: np.asarray(batch, np.int64)[:, None] - start), [int(space.n)]
-    if isinstance(space, spaces.MultiDiscrete):
-        first = np.asarray(getattr(space, "start", 0), np.int64)
-        return (lambda batch: _flat(np.asarray(batch, np.int64) - first)), [int(n) for n in space.nvec.reshape(-1)]
-    if isinstance(space, spaces.MultiBinary):
-        return (lambda batch: _flat(np.asarray(batch, np.int64))), [2] * int(np.prod(space.shape))
+def parts_of(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> list[Part]:
+    """The arrays that an observation of the space consists of."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        entries = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return [part for key, entry in entries for part in parts_of(entry, (*path, key))]
     if isinstance(space, spaces.Box):
-        return _box_features(space, binning)
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        parts = {key: _features(part, binning) for key, part in parts_of(space).items()}
-
-        def joined(batch: Any) -> Features:
-            return np.concatenate([of(batch[key]) for key, (of, _) in parts.items()], axis=1)
-
-        return joined, [size for _, sizes in parts.values() for size in sizes]
+        return [Part(space, path, space.low, space.high)]
+    if isinstance(space, spaces.MultiBinary):
+        return [Part(space, path, np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64))]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        start = np.asarray(space.start, np.int64)
+        return [Part(space, path, start, start + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1)]
     raise ValueError(
         f"observations of the space {type(space).__name__} cannot be used as states: "
         "choose an attribute of the environment instead (--observe, or hosted(observe=...))"
     )
 
 
-def _box_features(space: spaces.Box, binning: Any) -> tuple[Callable[[Any], Features], list[int | None]]:
-    first, last = space.low.reshape(-1), space.high.reshape(-1)
-    if not np.issubdtype(space.dtype, np.floating):
-        whole = [int(above) - int(below) + 1 for below, above in zip(first, last, strict=True)]
-        if len(whole) > 0 and float(np.prod([float(size) for size in whole])) <= _MOST_LISTED:
-            lowest = first.astype(np.int64)
-            return (lambda batch: _flat(np.asarray(batch).astype(np.int64)) - lowest), list(whole)
-        return (lambda batch: _flat(np.asarray(batch).astype(np.int64))), [None] * len(whole)
-    bins, low, high = (list(column) for column in zip(*(next(binning) for _ in first), strict=True))
-    low = [bound if given is None else given for given, bound in zip(low, first, strict=True)]
-    high = [bound if given is None else given for given, bound in zip(high, last, strict=True)]
-    begin, end, count = np.array(low, float), np.array(high, float), np.array(bins, np.int64)
+def _whole(part: Part) -> tuple[Callable[[np.ndarray], Features], list[int | None]]:
+    """A function from the numbers of a part to whole numbers from 0 on, and how many values each can take (None: unknown)."""
+    sizes: list[int | None] = [int(high) - int(low) + 1 for low, high in zip(part.low.flat, part.high.flat, strict=True)]
+    if isinstance(part.space, spaces.Box) and np.prod(np.array(sizes, float)) > _MOST_LISTED:
+        return (lambda numbers: numbers.astype(np.int64)), [None] * len(sizes)
+    lowest = part.low.reshape(-1).astype(np.int64)
+    return (lambda numbers: numbers.astype(np.int64) - lowest), sizes
+
+
+def _binned(part: Part, binning: Sequence[Any]) -> tuple[Callable[[np.ndarray], Features], list[int | None]]:
+    """As `_whole`, with a number of bins, a lower and an upper end for each real number."""
+    bins, low, high = zip(*binning, strict=True)
+    count = np.array(bins, np.int64)
+    begin, end = (
+        np.array([bound if own is None else own for own, bound in zip(given, bounds.flat, strict=True)], float)
+        for given, bounds in ((low, part.low), (high, part.high))
+    )
     unbounded = [str(number + 1) for number, bound in enumerate(np.maximum(abs(begin), abs(end))) if not bound < LARGEST_BOUND]
     if unbounded:
         which = f"number {unbounded[0]} has" if len(unbounded) == 1 else f"numbers {', '.join(unbounded)} have"
@@ -207,14 +225,9 @@ def _box_features(space: spaces.Box, binning: Any) -> tuple[Callable[[Any], Feat
             raise ValueError(f"bins must be at least 1, not {parts}")
     scale = count / (end - begin)
 
-    def binned(batch: Any) -> Features:
-        real: Float[np.ndarray, "copy feature"] = _flat(np.asarray(batch, float))
-        if np.isnan(real).any():
+    def binned(numbers: np.ndarray) -> Features:
+        if np.isnan(numbers).any():
             raise ValueError("an observation is not a number (NaN), so it has no bin")
-        return np.clip((real - begin) * scale, 0, count - 1).astype(np.int64)
+        return np.clip((numbers.astype(float) - begin) * scale, 0, count - 1).astype(np.int64)
 
-    return binned, [int(parts) for parts in count]
-
-
-def _flat(batch: np.ndarray) -> np.ndarray:
-    return batch.reshape(len(batch), -1)
+    return binned, count.tolist()

@@ -12,13 +12,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import check_positive, unknown_name, whole_number
+from farflung.config.checks import check_positive, whole_number
 from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import FromId, Make, Observe, ObserveWrapper
-from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, num_reals, state_index
+from farflung.worlds.hosted.copies import Make, Observe, ObserveWrapper
+from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -50,8 +50,8 @@ class HostedTable(HostedWorld):
     def actions(self) -> Discrete:  # type: ignore[override]
         return Discrete(len(self.env_actions))
 
-    def seen(self, observation: Any) -> int:
-        return int(self.index(_batch_of_one(observation))[0])
+    def state_of(self, observation: Any) -> int:
+        return int(self.index(observation)[0])
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.env_actions[int(action)]
@@ -163,14 +163,11 @@ def hosted(
     copies = whole_number("copies", copies)
     workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
-    make: Make = FromId(environment, options, horizon) if isinstance(environment, str) else environment
+    make: Make = from_id(environment, options, horizon) if isinstance(environment, str) else environment
     given = environment if isinstance(environment, str) else ""
     if options and not given:
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
-    try:
-        first = make()
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(_cannot_make(given or getattr(environment, "__name__", repr(environment)), error)) from None
+    first = first_copy(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
     horizon = _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
@@ -183,7 +180,8 @@ def hosted(
         seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
-        if num_reals(seen.observation_space) and (bins is None or is_projected or not has_choices):
+        has_reals = any(part.is_real for part in parts_of(seen.observation_space))
+        if has_reals and (bins is None or is_projected or not has_choices):
             return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
         if is_projected:
             raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
@@ -195,19 +193,6 @@ def hosted(
     finally:
         first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
-
-
-def _batch_of_one(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {key: _batch_of_one(part) for key, part in observation.items()}
-    return tuple(map(_batch_of_one, observation)) if isinstance(observation, tuple) else np.asarray(observation)[None]
-
-
-def _cannot_make(name: str, error: Exception) -> str:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound):
-        return unknown_name("environment", name, gymnasium.registry, ["a Gymnasium id, or module:id to import it first"])
-    return f"Gymnasium cannot make {name!r}: {message}"
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:

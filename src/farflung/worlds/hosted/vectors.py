@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,9 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.worlds.hosted.copies import FromId, ObserveWrapper
+from farflung.worlds.hosted.copies import ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
-from farflung.worlds.hosted.world import HostedWorld, View, read_hosted
+from farflung.worlds.hosted.world import HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
 
 _RANDOM_STEPS = 300
@@ -57,21 +57,17 @@ class HostedVectors(HostedWorld):
         return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
 
     def remade(self, **stepping: Any) -> "HostedVectors":
-        make = FromId(self.settings["environment"], self.settings["options"], self.horizon)
+        make = from_id(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
-        try:
-            first = make()
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ValueError(f"Gymnasium cannot make {self.name!r}: {' '.join(str(error).split())}") from None
-        with contextlib.closing(first):
+        with contextlib.closing(first_copy(make, self.name)) as first:
             env = first if observe is None else ObserveWrapper(first, observe)
             made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
         return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
 
-    def seen(self, observation: Any) -> Float[np.ndarray, " observation"]:
-        if self.observation_space is None or self.observe is not None:
-            return np.asarray(observation, np.float32).reshape(-1)
-        return _numbers(self.observation_space, observation)
+    def state_of(self, observation: Any) -> Float[np.ndarray, " observation"]:
+        if self.observation_space is not None and self.observe is None:
+            observation = _numbers(self.observation_space, observation)
+        return super().state_of(observation)
 
     def action_for_environment(self, action: np.ndarray) -> Any:
         return self.for_simulator(action[None])[0]
@@ -101,7 +97,8 @@ def vector_world(environment: gymnasium.Env[Any, Any], grid: Mapping[str, Any], 
         grid: what a user has chosen of the projection, as `describe_vectors` takes it.
     """
     space = environment.observation_space
-    first, last = (np.concatenate(column) for column in zip(*_bounds(space), strict=True))
+    ends = ("low", "high")
+    first, last = (np.concatenate([getattr(part, end).ravel() for part in parts_of(space)], dtype=float) for end in ends)
     wander = functools.partial(_wander, environment, horizon)
     return HostedVectors(
         horizon=horizon,
@@ -124,40 +121,22 @@ def _actions(space: spaces.Space[Any]) -> Discrete | Box:
     return Box(tuple(map(float, low)), tuple(map(float, high)))
 
 
-def _numbers(space: Any, observations: Any) -> Float[np.ndarray, "*copy observation"]:
+def _numbers(space: spaces.Space[Any], observations: Any) -> Float[np.ndarray, "*copy observation"]:
     """All numbers of an observation, or of each copy's, as one new vector."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        numbers = np.array(observations, np.float32)
-        return numbers.reshape(*numbers.shape[: numbers.ndim - len(space.shape)], -1)
-    return np.concatenate([_numbers(part, observations[key]) for key, part in parts_of(space).items()], axis=-1)
+    return np.concatenate([part.numbers(observations) for part in parts_of(space)], axis=-1, dtype=np.float32)
 
 
-def _bounds(space: spaces.Space[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Lower and upper bounds of all numbers of an observation."""
-    if isinstance(space, spaces.Box):
-        yield space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
-    elif isinstance(space, spaces.Discrete):
-        yield np.array([float(space.start)]), np.array([float(space.start + space.n - 1)])
-    elif isinstance(space, spaces.MultiBinary):
-        size = int(np.prod(space.shape))
-        yield np.zeros(size), np.ones(size)
-    elif isinstance(space, spaces.MultiDiscrete):
-        start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec)), float).reshape(-1)
-        yield start, start + space.nvec.reshape(-1) - 1
-    elif isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in parts_of(space).values():
-            yield from _bounds(part)
-    else:
-        raise ValueError(f"observations of the space {type(space).__name__} are not vectors: choose what to observe instead")
+def _size(space: spaces.Space[Any]) -> int:
+    return sum(part.low.size for part in parts_of(space))
 
 
 def _names(environment: gymnasium.Env[Any, Any]) -> list[str]:
     """A name for each number of an observation, more telling for MuJoCo's environments and for dictionaries."""
     space = environment.observation_space
-    sizes = {"observation": sum(len(low) for low, _ in _bounds(space))}
+    sizes = {"observation": _size(space)}
     skipped = 0
     if isinstance(space, spaces.Dict):
-        sizes = {key: sum(len(low) for low, _ in _bounds(part)) for key, part in space.spaces.items()}
+        sizes = {key: _size(part) for key, part in space.spaces.items()}
     elif not isinstance(environment, ObserveWrapper):
         structure = dict(getattr(environment.unwrapped, "observation_structure", {}))
         skipped = structure.pop("skipped_qpos", 0)

@@ -4,12 +4,15 @@ import abc
 import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
+import gymnasium
 
-from farflung.config.checks import check_text, whole_number
+from farflung.config.checks import check_text, unknown_name, whole_number
 from farflung.config.imports import check_installed
+from farflung.config.reading import reason
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import Make, Observe
 from farflung.worlds.hosted.pool import Pool
@@ -114,6 +117,22 @@ class HostedWorld(World):
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
         return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> Make:
+    """Makes the environment of a Gymnasium id, with an optional limit on the length of episodes."""
+    return partial(gymnasium.make, environment, **({"max_episode_steps": horizon} | options))
+
+
+def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
+    """An environment to look at; raises ValueError of one line if it cannot be made."""
+    try:
+        return make()
+    except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
+        known = ["a Gymnasium id, or module:id to import it first"]
+        raise ValueError(unknown_name("environment", name, gymnasium.registry, known)) from None
+    except (gymnasium.error.Error, ImportError, TypeError) as error:
+        raise ValueError(f"Gymnasium cannot make {name!r}: {reason(error)}") from None
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
