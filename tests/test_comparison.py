@@ -64,6 +64,28 @@ def test_offline_results_are_compared_by_seed(few_samples):
         compare({"a": good[:1], "b": [OfflineScores("room-det", "bc", "data", {"success": (1.0,)})]})
 
 
+@pytest.mark.parametrize(
+    "summary",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"task_name": 1, "method": "bc", "dataset": "x"}',
+        '{"task_name": "x", "method": "bc", "dataset": "x", "score": 3}',
+    ]
+    + [
+        json.dumps({"task_name": "x", "method": "bc", "dataset": "x", "success": {"seeds": seeds}})
+        for seeds in (None, ["a"], 3)
+    ],
+)
+def test_offline_results_that_cannot_be_read_are_told_in_one_line(summary, tmp_path, capsys):
+    (tmp_path / "contents.json").write_text('{"command": "offline"}')
+    (tmp_path / "summary.json").write_text(summary)
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no results of farflung offline that can be read" in line
+
+
 def test_aggregates_are_the_trimmed_mean_and_the_tasks_means(comparison):
     for name, scores in comparison.scores.items():
         found = comparison.aggregates[name]

@@ -98,6 +98,8 @@ def _player(source: Source, agent: int) -> dict[str, Any]:
     if (updates := source.metadata.get("checkpoints")) is None:
         return {"agent": agent, "policy": f"{team}/agent-{agent}"}
     stage, number = divmod(agent, source.metadata["agents_per_checkpoint"])
+    if stage >= len(updates):
+        raise ValueError(f"agent {agent} is of stage {stage}, and the dataset has {len(updates)} stages, numbered from 0")
     return {"agent": agent, "policy": f"{team}/update-{updates[stage]}/agent-{number}"}
 
 

@@ -293,6 +293,10 @@ def from_json(text: str, size: str | None = None) -> Source:
         parse_object(environment)
     if _PARTS in values:
         _check_parts(values[_PARTS], observations)
+    if not all(isinstance(update, int) for update in values.get("checkpoints", ())):
+        raise ValueError(f"checkpoints are numbers of updates, not {str(values['checkpoints'])[:80]}")
+    if "checkpoints" in values:
+        whole_number("agents_per_checkpoint", values.get("agents_per_checkpoint"))
     stored = None if world is None else world_from(base64.b64decode(world, validate=True))
     if stored is not None and stored.is_hosted:
         raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
