@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import inspect
 import sys
 import types
 from functools import partial
@@ -10,10 +11,18 @@ from typing import Any
 import gymnasium
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 _AS_GYMNASIUM = "farflung.worlds.as_gymnasium"
 _EPISODE_STEPS = {"Room": 8, "Maze": 10, "Grid": None}
+
+
+def __getattr__(name: str) -> Any:
+    found = _imported(name)
+    if callable(found) and not inspect.isclass(found):
+        found = importlib.import_module("farflung.config.signatures").checked(found)
+        found.__module__ = __name__  # pickle finds it here
+    return globals().setdefault(name, found)
 
 
 def _register_worlds() -> None:

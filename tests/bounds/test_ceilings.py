@@ -205,13 +205,13 @@ def test_bad_settings_are_refused(settings, message):
 
 def test_a_program_that_does_not_fit_is_not_built(monkeypatch):
     monkeypatch.setattr("farflung.bounds.programs.build", None)
-    monkeypatch.setattr(programs, "_free_memory", lambda: 1000.0)
+    monkeypatch.setattr(programs, "free_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"GiB are free: choose the method 'frank-wolfe'"):
         ceiling(make_tabular_world("maze-stoc"), 6, method="lp")
 
 
 def test_the_free_memory_of_this_machine_is_known():
-    assert 0 < programs._free_memory() < 2**50
+    assert 0 < programs.free_memory() < 2**50
 
 
 def test_the_size_is_estimated_well_before_anything_is_built():

@@ -1,3 +1,4 @@
+import resource
 import sys
 
 import gymnasium
@@ -162,3 +163,13 @@ def test_without_minari_one_line_says_how_to_get_it(data, monkeypatch):
     for use in (lambda: to_minari(data, "room-v0"), lambda: from_minari("room-v0")):
         with pytest.raises(ValueError, match=r"^this needs minari: pip install '\.\[data\]', in a clone of farflung$"):
             use()
+
+
+def test_a_full_disk_is_told_before_hdf5_can_crash():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))  # in place of a full disk: no file may be larger
+    try:
+        with pytest.raises(ValueError, match="File too large"):
+            to_minari(unnamed(20), "farflung/full-v0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

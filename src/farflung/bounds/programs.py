@@ -56,7 +56,7 @@ def num_nonzeros(flows: Flows, num_agents: int) -> int:
 
 def check_memory(flows: Flows, num_agents: int) -> None:
     """Raises ValueError if the program would not fit into memory."""
-    needed, free = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO, _free_memory()
+    needed, free = num_nonzeros(flows, num_agents) * _BYTES_PER_NONZERO, free_memory()
     if needed > free:
         raise ValueError(
             f"the program would take about {needed / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free: "
@@ -64,7 +64,7 @@ def check_memory(flows: Flows, num_agents: int) -> None:
         )
 
 
-def _free_memory() -> float:
+def free_memory() -> float:
     """The machine's available memory in bytes; infinite on systems without /proc/meminfo."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -5,7 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
+from farflung.cli import terminal
 from farflung.cli.arguments import STYLE as STYLE
 from farflung.cli.arguments import Command, parse
 from farflung.cli.datasets import collect, offline
@@ -16,6 +18,7 @@ from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
+_JSON = "--json"
 COMMANDS: dict[str, Command] = {
     "explore": explore,
     "resume": resume,
@@ -37,13 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2: a mistake of the user; 1: the training failed; 130: Ctrl-C; 143: SIGTERM; 141: the reader of the output has gone.
     """
     if arguments is None:  # the process has no other task
+        terminal.take_streams(is_json=_JSON in sys.argv)
         code = main(sys.argv[1:])
         keep_exit_code(code)
         return code
     try:
         with interruptible(_last_words):
             try:
-                return _run(list(arguments))
+                with terminal.only_json(_JSON in arguments):
+                    return _run(list(arguments))
             finally:
                 sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
@@ -61,10 +66,15 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"farflung {version('farflung')}")
         return 0
-    if "" not in sys.path:
-        sys.path.append("")  # for a user's own environment; last, so that no file here is taken for an installed package
     try:
-        return _parse(arguments)() or 0
+        command = _parse(arguments)
+        terminal.check_address_space()
+        with contextlib.chdir(Path(__file__).parent):  # a file of settings in the current folder could name any program
+            import matplotlib  # noqa: F401
+        try:
+            return command() or 0
+        except SystemExit as error:
+            raise ValueError(f"nothing was saved, because something called sys.exit({error.code!r})") from error
     except ValueError as error:
         return _tell(str(error))
     except (MemoryError, RuntimeError) as error:

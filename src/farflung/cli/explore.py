@@ -16,6 +16,7 @@ from farflung.cli.terminal import Logging, Printing, one_line_warnings, out_opti
 from farflung.config import Explore, Resume, WorldOptions, check_world
 from farflung.config.checks import check_checkpoints
 from farflung.config.options import default_is
+from farflung.worlds.hosted.modules import find_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +50,7 @@ def explore(
     force: Annotated[bool, switch("Replace a run that is in the output directory.")] = False,
 ) -> int:
     """Train a team of agents that visit, together, as many different states as evenly as possible."""
+    find_here(config.world, config.algorithm, config.credit, config.entropy)
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
-from farflung.config import CeilingOptions, Concentration, FrankWolfeRun, check_world
+from farflung.config import CeilingOptions, Concentration, FrankWolfeRun
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def ceiling(
     force: Annotated[bool, switch("Replace other results that are in the output directory.")] = False,
 ) -> None:
     """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
-    check_world(config.world)
+    terminal.import_world(config.world)
     from farflung.bounds.ceilings import ceiling as bound_team
     from farflung.bounds.ceilings import infinite_trials_optimum
     from farflung.runs.files import open_results, write_results
@@ -121,7 +121,7 @@ def frank_wolfe(
     force: Annotated[bool, switch(_FORCE)] = False,
 ) -> None:
     """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper)."""
-    check_world(config.world)
+    terminal.import_world(config.world)
     from farflung.runs.files import open_results, write_results
     from farflung.studies.frank_wolfe.experiment import frank_wolfe as solve  # imports JAX
     from farflung.studies.frank_wolfe.figures import converging
@@ -206,7 +206,7 @@ def concentration(
     force: Annotated[bool, switch(_FORCE)] = False,
 ) -> None:
     """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent."""
-    check_world(config.world)
+    terminal.import_world(config.world)
     terminal.use_all_cores()
     from farflung.runs.files import open_results, write_results
     from farflung.studies.concentration.experiment import concentration as measure  # imports JAX

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
 from farflung.config import Ablate, Reproduce
-from farflung.config.checks import printable
+from farflung.config.checks import num_cores, printable
+from farflung.worlds.hosted.modules import safe_children
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,12 +68,13 @@ def ablate(
 @contextlib.contextmanager
 def _drawing_processes() -> Iterator[Executor | None]:
     """Processes that draw figures in parallel, started early so that they are ready in time; None with too few cores."""
-    if terminal.num_cores() < _FEWEST_CORES:
+    if num_cores() < _FEWEST_CORES:
         yield None
         return
     with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
-        for _ in range(_NUM_PROCESSES):
-            pool.submit(os.getpid)
+        with safe_children():
+            for _ in range(_NUM_PROCESSES):
+                pool.submit(os.getpid)
         try:
             yield pool
         finally:

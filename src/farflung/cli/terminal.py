@@ -8,16 +8,59 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import tyro
 
-from farflung.config.checks import check_name, check_world, printable
+from farflung.config.checks import check_name, check_world, num_cores, printable
 from farflung.config.options import LOGGERS, one_of
+from farflung.worlds.hosted.modules import find_here
+
+_STDOUT, _STDERR = 1, 2
+_LEAST_ADDRESS_SPACE = 5 * 2**29
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+_stdout: TextIO | None = None
+"""Kept aside for the JSON object."""
+
+
+def take_streams(is_json: bool) -> None:
+    """Prepares stdout and stderr of a process that has no other task.
+
+    Closed streams are opened on nothing, since whatever is opened next would get their numbers, and what is printed. With
+    `is_json`, only `sys.stdout` still leads to the real stdout: what is printed in C or in other processes, and what was
+    printed before, goes to stderr.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(_STDOUT, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(_STDERR, "w", closefd=False)  # noqa: SIM115
+    if is_json:
+        earlier, kept = sys.stdout, os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)
+        earlier.flush()
+        sys.stdout = open(kept, "w", encoding="ascii")  # noqa: PTH123, SIM115
+
+
+@contextlib.contextmanager
+def only_json(is_json: bool) -> Iterator[None]:
+    """Keeps stdout aside for the JSON object, if there will be one; everything else that is printed goes to stderr."""
+    global _stdout
+    if not is_json:
+        yield
+        return
+    _stdout = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _stdout.flush()
+        _stdout = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +79,7 @@ class Printing:
         if self.json:
             from farflung.runs.files import to_json
 
-            print(to_json(summary))
+            print(to_json(summary), file=_stdout)
 
 
 @dataclass(frozen=True)
@@ -65,9 +108,16 @@ def switch(meaning: str) -> object:
     return tyro.conf.arg(help=meaning)
 
 
-def num_cores() -> int:
-    """Number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def check_address_space() -> None:
+    """Raises ValueError if JAX, which aborts in that case, could not even start: `ulimit -v` limits the address space."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY and most < _LEAST_ADDRESS_SPACE:
+        needed = f"at least {_LEAST_ADDRESS_SPACE // 2**10:,} are needed"
+        raise ValueError(f"there is not enough memory for JAX: ulimit -v is {most // 2**10:,}, and {needed}")
 
 
 def use_all_cores() -> None:
@@ -82,6 +132,7 @@ def use_all_cores() -> None:
 
 def import_world(name: str | None) -> None:
     """Imports the module of a user's own world, since a run by itself never imports a module from the current folder."""
+    find_here(name)
     if name is not None:
         check_world(name)
 

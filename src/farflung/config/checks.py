@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from farflung.config.imports import import_module
 from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
 
 _LONGEST = 4096
@@ -30,6 +31,11 @@ def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
     return number
 
 
+def num_cores() -> int:
+    """Number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def printable(text: str) -> str:
     r"""A text that is safe to print: control characters and characters that cannot be encoded are escaped.
 
@@ -44,8 +50,10 @@ def check_text(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a text of at most {_LONGEST} printable characters, not {value!r:.80}")
 
 
-def whole_seeds(seeds: Iterable[Any]) -> tuple[int, ...]:
+def whole_seeds(seeds: Any) -> tuple[int, ...]:
     """The seeds as ints; raises ValueError unless there are some, from 0 to 2^32 - 1."""
+    if not isinstance(seeds, Iterable):
+        raise ValueError(f"seeds must be whole numbers such as (0, 1, 2), not {seeds!r}")
     values = tuple(seeds)
     numbers = tuple(number for seed in values if (number := _as_int(seed)) is not None and 0 <= number < 2**32)
     if not values:
@@ -64,6 +72,14 @@ def _as_int(value: Any) -> int | None:
         return None
 
 
+def _real(value: Any) -> float:
+    """The value as a float, infinite if it is too large; NaN, which no check lets pass, if it is not a real number."""
+    try:
+        return float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:
+        return math.inf
+
+
 def check_team_in_world(config: Any) -> None:
     """Checks agents, trajectories, horizon and slip, as far as the config has them, and converts the first three to int."""
     for name in {"agents", "trajectories", "horizon"} & {field.name for field in fields(config)}:
@@ -74,13 +90,15 @@ def check_team_in_world(config: Any) -> None:
         check_slip(config.slip)
 
 
-def check_positive(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < math.inf):
+def check_positive(name: str, value: Any, most: int | float = math.inf) -> None:
+    if not 0 < _real(value) < math.inf:
         raise ValueError(f"{name} must be a positive number, not {value}")
+    if _real(value) > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
 
 
 def check_probability(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < 1):
+    if not 0 < _real(value) < 1:
         raise ValueError(f"{name} must lie between 0 and 1, not {value}")
 
 
@@ -89,7 +107,7 @@ def check_frank_wolfe(config: Any) -> None:
     if config.step_size is not None:
         check_share("step_size", config.step_size)
     for name in ("smoothing", "density_tolerance", "planning_tolerance"):
-        if not 0 <= getattr(config, name) < 1:
+        if not 0 <= _real(getattr(config, name)) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(config, name)}")
     if config.smoothing == 0 and (config.density_tolerance > 0 or config.planning_tolerance > 0):
         raise ValueError(
@@ -121,12 +139,12 @@ def check_function(what: str, name: Any) -> None:
 
 
 def check_share(name: str, value: Any) -> None:
-    if not (isinstance(value, numbers.Real) and 0 < float(value) <= 1):
+    if not 0 < _real(value) <= 1:
         raise ValueError(f"{name} must be above 0 and at most 1, not {value}")
 
 
 def check_slip(slip: Any) -> None:
-    if not (isinstance(slip, numbers.Real) and 0 <= float(slip) <= 1):
+    if not 0 <= _real(slip) <= 1:
         raise ValueError(f"slip is a probability between 0 and 1, not {slip}")
 
 
@@ -145,9 +163,9 @@ def check_learning(config: Any) -> None:
     }.items():
         values = getattr(config, name)
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):
-            if not (isinstance(value, numbers.Real) and is_fine(value)) and value is not None:
+            if value is not None and not is_fine(_real(value)):
                 raise ValueError(f"{name} {rule}, not {value}")
-            if value is not None and float(value) > _LARGEST_FLOAT:
+            if value is not None and _real(value) > _LARGEST_FLOAT:
                 raise ValueError(f"{name} must be at most {_LARGEST_FLOAT}, not {value}")
 
 
@@ -182,10 +200,7 @@ def check_world(name: str) -> None:
 
     module, _, plain = name.rpartition(":")
     if module:
-        try:
-            imported = importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"the module of {name!r} cannot be imported: {error}") from None
+        imported = import_module(module, repr(name))
         if plain not in gymnasium.registry and not hasattr(imported, plain):
             homes = {
                 known: getattr(spec.entry_point, "__module__", spec.entry_point) for known, spec in gymnasium.registry.items()

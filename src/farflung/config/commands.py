@@ -234,8 +234,8 @@ class Film(_OfRun):
     """Maximum number of frames per second; a film has at most one frame per step of an episode."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.element, int) or self.element < 0:
-            raise ValueError(f"element must be a whole number from 0 on, not {self.element!r}")
+        if not isinstance(self.element, int) or not 0 <= self.element <= checks.MOST:
+            raise ValueError(f"element must be a whole number from 0 to {checks.MOST}, not {self.element!r}")
         checks.check_positive("seconds", self.seconds)
         object.__setattr__(self, "fps", checks.whole_number("fps", self.fps))
 

@@ -222,7 +222,7 @@ class WorldOptions:
     copies: int = 64
     """Copies of a Gymnasium environment that are stepped together in one process."""
     workers: int = 0
-    """Worker processes, each with its own copy of a Gymnasium environment, for slow simulators; 0 uses none."""
+    """Worker processes, at most 32 per CPU core, each with its own copy of a slow Gymnasium environment; 0 uses none."""
     timeout: float = 60.0
     """Seconds without a response after which a worker process is restarted."""
     project: Annotated[tuple[int, ...] | None, default_is("all if there are at most 3, else 0 1", "INT [INT ...]")] = None

@@ -4,7 +4,10 @@ import importlib
 import inspect
 import sys
 from importlib.machinery import PathFinder
+from types import ModuleType
 from typing import Any
+
+from farflung.config.reading import reason
 
 _CUSTOM = "custom"
 
@@ -21,15 +24,24 @@ def name_of(thing: Any) -> str:
     return f"{_CUSTOM}:{name or type(thing).__name__}"
 
 
+def import_module(name: str, what: str) -> ModuleType:
+    """Imports the module that a user has named; whatever it raises becomes a ValueError of one line."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"the module of {what} must be a name such as my_module, not {name!r}")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"the module of {what} cannot be imported: {reason(error)}") from None
+    except (Exception, SystemExit) as error:  # it may raise anything
+        raise ValueError(f"the module of {what} fails: {type(error).__name__}: {reason(error)}") from error
+
+
 def import_object(name: str, what: str) -> Any:
     """The object MODULE:NAME that a user has named."""
     module, _, attribute = name.partition(":")
     if module == _CUSTOM:
         raise ValueError(f"the {what} {attribute} cannot be imported: give it again, as {what}=...")
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise ValueError(f"the module of the {what} {name!r} cannot be imported: {error}") from None
+    found: Any = import_module(module, f"the {what} {name!r}")
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise ValueError(f"the module {module} has no {attribute}, which is to be the {what}")

@@ -1,4 +1,7 @@
-"""Safe reading of files that anyone may have written: type and size are checked before the content is read."""
+"""Safe reading of files that anyone may have written: type and size are checked before the content is read.
+
+Everything that is read together has one budget of memory, from which each reader takes what it is about to unpack.
+"""
 
 import contextlib
 import io
@@ -6,7 +9,9 @@ import json
 import math
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,7 @@ MOST_BYTES_OF_MAP = 2**22
 MOST_BYTES_OF_TABLE = 2**30
 """The largest CSV file."""
 MOST_BYTES_UNPACKED = 2**30
-"""The most memory for all arrays of a file, unless 100 times the file's own size is more."""
+"""The most memory for everything that is read together, unless 100 times its size on the disk is more."""
 MOST_TIMES_UNPACKED = 100
 MOST_ARRAYS = 1000
 MOST_VALUES = 10**8
@@ -26,6 +31,65 @@ MOST_VALUES = 10**8
 
 _NUMBERS = "biuf"
 _LARGEST_HEADER = 10_000
+_BYTES_PER_JSON_VALUE = 100
+_BYTES_PER_OPTION = 4096
+"""The most memory that an environment needs for a character of its options: FrozenLake, for each cell of its map."""
+_BYTES_PER_BLOCK = 512
+
+
+@dataclass
+class _Budget:
+    """The memory that may be used for what is read together."""
+
+    size: int
+    """The size on the disk."""
+    spent: int = 0
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("_budget", default=None)
+
+
+@contextlib.contextmanager
+def budget(size: int) -> Iterator[None]:
+    """Gives everything that is read in the block one budget of memory, by its size on the disk; a block inside has no other."""
+    if _budget.get() is not None:
+        yield
+        return
+    token = _budget.set(_Budget(size))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def spend(num_bytes: int) -> None:
+    """Takes memory from the budget, if there is one, before it is used; raises ValueError if there is not so much left."""
+    if (found := _budget.get()) is None:
+        return
+    found.spent += num_bytes
+    most = max(MOST_BYTES_UNPACKED, MOST_TIMES_UNPACKED * found.size)
+    if found.spent > most:
+        taken = f"it would take {found.spent:,} bytes of memory"
+        raise ValueError(f"{taken}, more than the limit of {most:,} for {found.size:,} bytes on the disk")
+
+
+def spend_on_options(options: Any) -> None:
+    """Takes the memory that an environment with these options needs, as far as it depends on their length."""
+    spend(_BYTES_PER_OPTION * len(json.dumps(options)))
+
+
+@contextlib.contextmanager
+def reading(what: str, *paths: Path) -> Iterator[None]:
+    """Reads files, or folders, of others with one budget; any error becomes a ValueError of one line."""
+    with one_line_errors(what), budget(size_on_disk(paths)):
+        yield
+
+
+def size_on_disk(paths: Sequence[Path]) -> int:
+    """The bytes that files, or all files of folders, occupy: a file with holes is longer than that."""
+    stats = [each.lstat() for path in paths if path.is_dir() for each in path.rglob("*")]
+    stats += [path.stat() for path in paths if path.is_file()]
+    return sum(min(about.st_size, getattr(about, "st_blocks", about.st_size) * _BYTES_PER_BLOCK) for about in stats)
 
 
 @contextlib.contextmanager
@@ -37,7 +101,7 @@ def one_line_errors(what: str) -> Iterator[None]:
         raise ValueError(f"{what}: {reason(error)}") from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """The message of an error in one line."""
     if isinstance(error, KeyError):
         return f"it has no {error}"
@@ -52,7 +116,11 @@ def reason(error: Exception) -> str:
 def member(directory: Path, name: str) -> Path:
     """The path of a file or folder in a directory; raises ValueError if a link leads out of the directory."""
     path = directory / name
-    if not path.resolve().is_relative_to(directory.resolve()):
+    try:
+        is_inside = path.resolve().is_relative_to(directory.resolve())
+    except (OSError, RuntimeError):  # a link to itself
+        is_inside = False
+    if not is_inside:
         raise ValueError(f"{name} leads out of its directory")
     return path
 
@@ -67,10 +135,17 @@ def file_size(path: Path, most_bytes: int | None = None) -> int:
     return about.st_size
 
 
+def read_bytes(path: Path, most_bytes: int | None = None) -> bytes:
+    """The content of a regular file of at most `most_bytes`, within the budget."""
+    size = file_size(path, most_bytes)
+    with budget(size_on_disk([path])), path.open("rb") as file:
+        spend(size)
+        return file.read(size)  # not more, if it grows
+
+
 def read_text(path: Path, most_bytes: int = MOST_BYTES_OF_TEXT) -> str:
     """The text of a regular file of at most `most_bytes`."""
-    file_size(path, most_bytes)
-    return path.read_text(encoding="utf-8-sig")
+    return read_bytes(path, most_bytes).decode("utf-8-sig")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -85,6 +160,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """The JSON object in a text."""
     if len(text) > MOST_BYTES_OF_TEXT:
         raise ValueError(f"it has {len(text):,} characters, more than the limit of {MOST_BYTES_OF_TEXT:,}")
+    spend(len(text) + _BYTES_PER_JSON_VALUE * (text.count(",") + text.count(":")))
     try:
         found = json.loads(text)
     except RecursionError:
@@ -107,22 +183,24 @@ def check_version(found: Any, known: int, writer: Any = None) -> int:
     return number
 
 
-def check_unpacked(num_bytes: int, size: int) -> None:
-    """Raises ValueError if a file of `size` bytes would take suspiciously many bytes of memory."""
-    most = max(MOST_BYTES_UNPACKED, MOST_TIMES_UNPACKED * size)
-    if num_bytes > most:
-        raise ValueError(f"it would take {num_bytes:,} bytes of memory, more than the limit of {most:,} for a file of {size:,}")
-
-
 def read_arrays(file: Path | bytes) -> dict[str, np.ndarray]:
     """The arrays of a NumPy archive: numbers and text, never objects, since loading an object can run any program."""
-    size = file_size(file) if isinstance(file, Path) else len(file)
+    if isinstance(file, bytes):
+        with budget(len(file)):
+            return _read_archive(io.BytesIO(file))
+    size = file_size(file)
+    with budget(size_on_disk([file])):
+        spend(size)
+        return _read_archive(file)
+
+
+def _read_archive(file: Path | io.BytesIO) -> dict[str, np.ndarray]:
     try:
-        with zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file) as archive:
+        with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > MOST_ARRAYS:
                 raise ValueError(f"it holds {len(members):,} arrays, more than the limit of {MOST_ARRAYS:,}")
-            check_unpacked(sum(each.file_size for each in members), size)
+            spend(sum(each.file_size for each in members))
             names = [each.filename.removesuffix(".npy") for each in members]
             if len(set(names)) < len(names):
                 raise ValueError("it holds two arrays of the same name")

@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from farflung.config.checks import optional_package
-from farflung.config.reading import check_unpacked, file_size, one_line_errors, read_arrays
+from farflung.config.reading import read_arrays, reading, spend
+from farflung.data.columns import EXTRA, read_columns
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, size_of, source_to_json, to_json
 from farflung.runs.files import sync, umask, write_errors
 
-EXTRA = "'.[data]', in a clone of farflung"
-"""The extra that installs the libraries of all formats but npz."""
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""
 _SIZE = "farflung_size"
@@ -54,7 +53,7 @@ def load_dataset(path: str | Path) -> Dataset:
     if not path.exists():
         raise ValueError(f"there is no file {path}")
     _check_package(path)
-    with one_line_errors(f"{path} is not a dataset that can be read"):
+    with reading(f"{path} is not a dataset that can be read", path):
         return checked(readers[path.suffix](path))
 
 
@@ -156,21 +155,15 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
 
 
 def _read_parquet(path: Path) -> Dataset:
-    size = file_size(path)
-    parquet = optional_package("pyarrow.parquet", EXTRA)
-    with parquet.ParquetFile(path) as file:
-        found = {name.decode(): text.decode() for name, text in (file.metadata.metadata or {}).items()}
-        source = from_json(found[KEY], found.get(_SIZE))
-        names = [*_PARQUET, *(["seed"] if "seed" in file.schema_arrow.names else [])]
-        row_size = sum(arrow_item_size(file.schema_arrow.field(name).type) for name in names)
-        check_unpacked(file.metadata.num_rows * row_size, size)
-        table = file.read(columns=names)
-    columns = {name: arrow_column(table[name]) for name in names}
+    columns, metadata = read_columns(path, _PARQUET, "parquet", optional=("seed",))
+    size = metadata.get(_SIZE.encode())
+    source = from_json(metadata[KEY.encode()].decode(), None if size is None else size.decode())
     starts = np.diff(columns["episode"], prepend=-1)
     if not len(starts) or not np.isin(starts, (0, 1)).all() or starts[0] != 1:
         raise ValueError("its episodes must be numbered 0, 1, 2 and so on, and are not")
     lengths = np.bincount(columns["episode"]).astype(np.int32)
-    check_unpacked(len(lengths) * (int(lengths.max()) + 1) * row_size, size)  # the size as arrays [episode, time]
+    row_size = sum(column.nbytes for column in columns.values()) // len(starts)
+    spend(len(lengths) * (int(lengths.max()) + 1) * row_size)  # as arrays [episode, time]
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 
@@ -193,24 +186,6 @@ def _read_parquet(path: Path) -> Dataset:
         source,
         columns["seed"][last] if "seed" in columns else None,
     )
-
-
-def arrow_item_size(kind: Any) -> int:
-    """Bytes of one value in an Arrow column: a number, a boolean, or a vector."""
-    types = optional_package("pyarrow.types", EXTRA)
-    if types.is_fixed_size_list(kind):
-        return kind.list_size * arrow_item_size(kind.value_type)
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        raise ValueError(f"a column has the type {kind}, which is no type of numbers")
-    return max(1, kind.bit_width // 8)
-
-
-def arrow_column(column: Any) -> np.ndarray:
-    """An Arrow column as an array."""
-    if column.null_count:
-        raise ValueError("a value is missing")
-    size = getattr(column.type, "list_size", None)
-    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
 
 
 def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -17,9 +18,19 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import check_dataset_id
 from farflung.config.checks import optional_package
-from farflung.config.reading import MOST_VALUES, check_unpacked, file_size, member, one_line_errors, parse_object, read_object
-from farflung.data.archives import EXTRA, KEY, arrow_column, arrow_item_size
-from farflung.data.episodes import Contents, Dataset, Source, checked, joined
+from farflung.config.reading import (
+    MOST_VALUES,
+    file_size,
+    member,
+    parse_object,
+    read_object,
+    reading,
+    size_on_disk,
+    spend,
+)
+from farflung.data.archives import KEY
+from farflung.data.columns import EXTRA, read_columns
+from farflung.data.episodes import COLUMNS, Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, installed, observed_world, parts_in, read_parts, read_space, to_json, write_space
 from farflung.runs import interrupts
 from farflung.runs.files import sync, write_errors
@@ -31,6 +42,8 @@ _METADATA, _HDF5 = "metadata.json", "main_data.hdf5"
 _DTYPES = ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 _COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
+_BYTES_PER_EPISODE = 2**14
+"""What HDF5 needs for an episode beside its numbers."""
 
 _SEEN = "observations"
 
@@ -82,6 +95,7 @@ def to_minari(
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             about = {"author": author, "author_email": author_email, "code_permalink": code_permalink}
             storage = storage or _new(dataset_id, part, data_format, **about)
+            _check_room(Path(storage.data_path), part)
             storage.update_episodes(_buffers(part))
             players = (_player(part.source, agent) for agent in part.agents.tolist())
             storage.update_episode_metadata(players, range(contents.num_episodes - len(part), contents.num_episodes))
@@ -123,6 +137,15 @@ def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Ite
             if path.exists():
                 path.rename(Path(folder, "old"))
             new.rename(path)
+
+
+def _check_room(folder: Path, part: Dataset) -> None:
+    """Raises OSError if the disk has no room for a part: HDF5 would find out too late, and crash."""
+    size = sum(file.stat().st_size for file in folder.glob(_HDF5))
+    needed = sum(getattr(part, name).nbytes for name in COLUMNS) + _BYTES_PER_EPISODE * len(part)
+    if hasattr(os, "posix_fallocate"):
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            os.posix_fallocate(trial.fileno(), size, needed)
 
 
 @contextlib.contextmanager
@@ -211,14 +234,17 @@ def _observation_space(first: Dataset) -> gymnasium.Space[Any]:
 def from_minari(dataset: Any) -> Dataset:
     """Reads a Minari dataset by any author, given the dataset or its id; its spaces must be discrete or vectors."""
     minari = optional_package("minari", EXTRA)
+    if not isinstance(dataset, str | minari.MinariDataset):
+        raise ValueError(f"a dataset is a Minari dataset or its id, not {type(dataset).__name__}")
     name = dataset if isinstance(dataset, str) else dataset.id
     if isinstance(dataset, str) and not (minari_path(name) / "data").is_dir():
         raise ValueError(f"there is no Minari dataset {name} (looked in {minari_path(name)}); see minari list local")
-    with one_line_errors(f"the Minari dataset {name} cannot be read"):
+    path = minari_path(name) / "data" if isinstance(dataset, str) else Path(dataset.storage.data_path)
+    with reading(f"the Minari dataset {name} cannot be read", path):
         if isinstance(dataset, str):
-            _check_metadata(minari_path(name) / "data")
+            _check_metadata(path)
             dataset = minari.load_dataset(name)
-        return checked(_read_all(dataset))
+        return checked(_read_all(dataset, path))
 
 
 def _check_metadata(path: Path) -> None:
@@ -231,7 +257,7 @@ def _check_metadata(path: Path) -> None:
     num_episodes = metadata["total_episodes"]
     if num_episodes == 0:
         raise ValueError("there are no episodes")
-    if not isinstance(num_episodes, int) or not 0 < num_episodes <= _folder_size(path):
+    if not isinstance(num_episodes, int) or not 0 < num_episodes <= size_on_disk([path]):
         raise ValueError(f"there are not as many as {num_episodes} episodes")
 
 
@@ -254,19 +280,14 @@ def _check_space(space: dict[str, Any], *, is_part: bool = False) -> None:
         raise ValueError(f"a discrete space must have 1 to {MOST_VALUES:,} values")
 
 
-def _folder_size(path: Path) -> int:
-    return sum(each.lstat().st_size for each in path.rglob("*"))
-
-
-def _read_all(dataset: Any) -> Dataset:
-    source, path = _source(dataset), Path(dataset.storage.data_path)
-    size, parts, longest = _folder_size(path), [], 0
+def _read_all(dataset: Any, path: Path) -> Dataset:
+    source, parts, longest = _source(dataset), [], 0
     read = _read_hdf5 if dataset.storage.FORMAT == "hdf5" else _read_arrow
     indices = [int(index) for index in dataset.episode_indices]
     episodes = read(path, dataset.storage.FORMAT, indices, list(parts_in(source)))
     while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
-        longest = max(longest, *(sum(column.nbytes for column in columns.values()) for columns, _ in some))
-        check_unpacked(longest * dataset.total_episodes, size)  # the size as arrays [episode, time]
+        longest, before = max(longest, *(sum(each.nbytes for each in columns.values()) for columns, _ in some)), longest
+        spend((longest - before) * dataset.total_episodes)  # as arrays [episode, time]
         parts.append(_read(some, source, dataset))
     return joined(parts)
 
@@ -332,7 +353,7 @@ def _blank(space: gymnasium.Space[Any], *shape: int) -> np.ndarray:
 
 def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str]) -> Iterator[_Episode]:
     h5py = optional_package("h5py", EXTRA)
-    size, unpacked = file_size(member(path, _HDF5)), 0
+    spend(file_size(member(path, _HDF5)))
 
     def own(group: Any, name: str, kind: type) -> Any:
         # A link could lead anywhere, also to other files.
@@ -341,12 +362,11 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str])
         return group[name]
 
     def numbers(group: Any, name: str, index: int) -> np.ndarray:
-        nonlocal unpacked
         column = own(group, name, h5py.Dataset)
         if column.is_virtual or column.external or column.dtype.kind not in "biuf":
             raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
-        unpacked += column.nbytes
-        check_unpacked(unpacked, size)
+        # Chunks are unpacked as a whole, even if the column is shorter.
+        spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
         return np.asarray(column[()])
 
     with h5py.File(path / _HDF5, "r") as file:
@@ -360,22 +380,12 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str])
 
 def _read_arrow(path: Path, data_format: str, indices: Iterable[int], parts: Sequence[str]) -> Iterator[_Episode]:
     """Reads Minari's Arrow and Parquet files, which have one row per observation; other columns are blank in the last row."""
-    datasets = optional_package("pyarrow.dataset", EXTRA)
-    compute = optional_package("pyarrow.compute", EXTRA)
-    wanted: dict[str, Any] = {name: compute.field(name) for name in _COLUMNS if name != _SEEN or not parts}
-    wanted |= {f"{_SEEN}.{name}": compute.field(_SEEN, name) for name in parts}
     for index in indices:
         folder = member(path, str(index))
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith((".", "_", _METADATA)))
-        files = [member(folder, name) for name in names]
-        size = sum(map(file_size, files))
-        found = datasets.dataset([str(each) for each in files], format=data_format)
-        seen = found.schema.field(_SEEN).type
-        types = [found.schema.field(name).type for name in _COLUMNS if name != _SEEN or not parts]
-        types += [seen.field(name).type for name in parts]
-        check_unpacked(found.count_rows() * sum(map(arrow_item_size, types)), size)
-        table = found.to_table(columns=wanted)
-        columns = {name: arrow_column(table[name])[: table.num_rows - (not name.startswith(_SEEN))] for name in wanted}
+        found = [read_columns(member(folder, name), _COLUMNS, data_format)[0] for name in names]
+        columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        columns = {name: each if name.startswith(_SEEN) else each[:-1] for name, each in columns.items()}
         if parts:
             columns[_SEEN] = _joined([columns.pop(f"{_SEEN}.{name}") for name in parts])
         yield columns, read_object(member(folder, _METADATA))

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import PAPER_WORLDS, Explore
 from farflung.config.checks import whole_number
-from farflung.config.reading import MOST_VALUES, check_version, parse_object
+from farflung.config.reading import MOST_VALUES, check_version, parse_object, spend_on_options
 from farflung.data.episodes import Contents, Source
 from farflung.runs.files import FORMAT_VERSION
 from farflung.runs.run import Run, world_from, world_to_bytes
@@ -33,6 +33,7 @@ from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _PARTS = "observation_parts"
+_WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 _CLASSICS = {
     "mountain-car": "MountainCarContinuous-v0",
     "mountain-car-discrete": "MountainCar-v0",
@@ -188,13 +189,18 @@ def read_parts(space: gymnasium.Space[Any] | None) -> dict[str, Any]:
 def installed(spec: EnvSpec) -> EnvSpec | None:
     """The specification of an environment that is installed here; None for any other, which could be any program.
 
-    Only the options are taken from the file; the program is the one that Gymnasium has registered for the id.
+    The program is the one that Gymnasium has registered for the id. Only options of Gymnasium's tables and of farflung's worlds
+    are taken from the file: those of others could ask for anything.
     """
     known = gymnasium.registry.get(spec.id)
     if known is None or not all(each.entry_point in WRAPPERS for each in spec.additional_wrappers):
         return None
     if spec.id.startswith("farflung/"):  # older datasets name modules that have moved
         spec.entry_point, spec.vector_entry_point = known.entry_point, known.vector_entry_point
+    spec.kwargs.pop("render_mode", None)  # no window opens for a file
+    if not str(known.entry_point).startswith(_WITH_OPTIONS) and spec.kwargs != known.kwargs:
+        return None
+    spend_on_options(spec.kwargs)
     return spec if spec.entry_point == known.entry_point else None
 
 

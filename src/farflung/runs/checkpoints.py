@@ -8,7 +8,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from farflung.config import Explore
 from farflung.config.checks import whole_number
-from farflung.config.reading import check_version, file_size, member, one_line_errors, parse_object, read_arrays, read_object
+from farflung.config.reading import check_version, member, parse_object, read_arrays, read_bytes, read_object, reading
 from farflung.runs import run
 from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
@@ -112,7 +112,7 @@ class Checkpointer:
         """
         for path in _checkpoints(self.folder):
             try:
-                with one_line_errors(f"{path} is skipped"):
+                with reading(f"{path} is skipped", path, self.folder / METRICS):
                     checkpoint = _read(member(self.folder, path.name), self)
             except ValueError as error:
                 warnings.warn(str(error), CheckpointWarning, stacklevel=2)
@@ -177,7 +177,7 @@ def open_checkpoints(
         world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
     """
     folder, unusable = out / UNFINISHED, f"{str(out)[:200]} cannot be resumed"
-    with one_line_errors(unusable):
+    with reading(unusable):
         is_unfinished, is_run = (folder / CONFIG).is_file(), (out / CONFIG).is_file()
         for path in (folder, *folder.iterdir()) if is_unfinished else ():
             if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
@@ -185,7 +185,7 @@ def open_checkpoints(
     if not is_unfinished:
         raise ValueError(f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume")
     with locked(folder, out):
-        with one_line_errors(unusable):
+        with reading(unusable, folder / CONFIG, folder / WORLD):
             header = read_object(member(folder, CONFIG))
             config = run.read_config(header)
             run.check_files(header, folder)
@@ -231,8 +231,7 @@ def _to_bytes(training_state: TrainingState, records: MetricsTable, seconds: flo
 
 
 def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
-    file_size(path)  # raises ValueError unless it is a regular file
-    content = path.read_bytes()
+    content = read_bytes(path)
     if _sha256(content)[:16] != path.stem.rpartition("-")[2]:
         raise ValueError("it is damaged")
     config, arrays = checkpointer.config, read_arrays(content)
@@ -244,11 +243,7 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
         if leaf.shape[:1] != (len(config.seeds),) or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
             raise ValueError("it has the wrong number of seeds, or values that are not finite")
     world = run.world_from(arrays["world"].tobytes()) if "world" in arrays else None
-    host_statistics = None
-    if "visits" in arrays:
-        run.check_visits(arrays["visits"], config)
-        num_steps = whole_number("num_steps", about["num_steps"], most=math.inf)
-        host_statistics = HostStatistics(np.zeros(0, np.int64), arrays["visits"], num_steps, arrays.get("features"))
+    host_statistics = _host_statistics(arrays, about, checkpointer, world) if checkpointer.world.is_hosted else None
     seconds, num_bytes, checksum = about["seconds"], about["metrics"]["bytes"], about["metrics"]["crc32"]
     if not (isinstance(seconds, int | float) and 0 <= seconds < math.inf and isinstance(num_bytes, int) and num_bytes >= 0):
         raise ValueError("its seconds and bytes must be numbers from 0 on")
@@ -256,3 +251,20 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     if records:
         records.table(num_updates=update)  # raises ValueError if it is damaged
     return Checkpoint(TrainingState(update, leaves, host_statistics), records, seconds, world)
+
+
+def _host_statistics(
+    arrays: Mapping[str, np.ndarray], about: Mapping[str, Any], checkpointer: Checkpointer, world: World | None
+) -> HostStatistics:
+    """The statistics of a host-stepped world; `world` is the one in the checkpoint, which has the states that were met."""
+    visits, features, config = arrays["visits"], arrays.get("features"), checkpointer.config
+    run.check_visits(visits, config)
+    if (projection := checkpointer.world.projection) is None:
+        if world is None or not world.is_hosted or world.projection is not None or visits.shape[-1] > world.num_states:
+            raise ValueError("it lacks the states that were met")
+    elif features is not None:
+        expected = (len(config.seeds), config.num_policies, len(projection.features))
+        if features.ndim != 6 or features.dtype.kind != "f" or tuple(features.shape[axis] for axis in (0, 2, 5)) != expected:
+            raise ValueError(f"its features cannot be an array {features.shape} of {features.dtype}")
+    num_steps = whole_number("num_steps", about["num_steps"], most=2**63 - 1)
+    return HostStatistics(np.zeros(0, np.int64), visits, num_steps, features)

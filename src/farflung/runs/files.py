@@ -39,10 +39,14 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def to_csv(rows: Iterable[Sequence[object]], line_end: str = "\n") -> str:
-    """A table as CSV; the first row holds the column names."""
+    """A table as CSV; the first row holds the column names. A text that a spreadsheet would compute begins with a quote."""
     text = io.StringIO()
-    csv.writer(text, lineterminator=line_end).writerows(rows)
+    csv.writer(text, lineterminator=line_end).writerows(map(_literal, row) for row in rows)
     return text.getvalue()
+
+
+def _literal(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 @contextlib.contextmanager

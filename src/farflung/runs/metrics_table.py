@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from farflung.config.reading import MOST_BYTES_OF_TABLE, file_size, read_text
+from farflung.config.reading import MOST_BYTES_OF_TABLE, file_size, read_text, spend
 from farflung.runs.files import append, to_csv
 from farflung.training.metrics import Metrics
+
+_TIMES_PARSED = 10
+"""The most memory for the lines and the numbers of a table, as a multiple of its text."""
 
 Columns = tuple[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics]
 """The recorded updates, the environment steps of one seed's team up to each, and the metrics [seed, record]."""
@@ -50,6 +53,7 @@ def read_table(path: Path, seeds: Sequence[int], num_updates: int) -> Columns:
 
 
 def _parse(name: str, text: str, seeds: Sequence[int], num_updates: int | None, *, by_seed: bool) -> Columns:
+    spend(_TIMES_PARSED * len(text))
     names, *lines = text.splitlines() or [""]
     expected = column_names(Metrics._fields)
     if names.split(",") not in (expected, expected[:-1]):  # only states that are vectors have the last metric
@@ -112,6 +116,7 @@ class MetricsTable:
         assert self._path is not None
         content = b""
         if file_size(self._path) >= self.num_bytes:
+            spend(self.num_bytes)
             with self._path.open("rb") as file:
                 content = file.read(self.num_bytes)
         if not content or zlib.crc32(content) != self.checksum:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from matplotlib.figure import Figure
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.reading import check_version, file_size, member, one_line_errors, read_arrays, read_object
+from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading, spend
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
 from farflung.runs.files import FORMAT_VERSION, archive, save_figure, sync, to_json, umask, write_errors
@@ -191,7 +192,7 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
     path = Path(path)
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
         raise ValueError(f"{path} holds an unfinished training: finish it with farflung resume {path}")
-    with one_line_errors(f"{path} is not a run that can be read"):
+    with reading(f"{path} is not a run that can be read", *(path / name for name in _FILES)):
         header = read_object(member(path, CONFIG))
         config = read_config(header)
         check_files(header, path)
@@ -284,7 +285,7 @@ def _checksum(header: Mapping[str, Any]) -> str:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    file_size(path)  # raises ValueError unless it is a regular file
+    spend(file_size(path))  # not of its memory, but a file with holes has no end
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -307,13 +308,25 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
     for name in summary.keys() & _TYPES.keys():
         if not isinstance(summary[name], _TYPES[name]) or (_TYPES[name] is int and isinstance(summary[name], bool)):
             raise ValueError(f"{name} in {SUMMARY} has the wrong type {type(summary[name]).__name__}")
-    numbers = [*summary.get("random", {}).values(), *summary.get("percent_of_ceiling", ())]
-    for values in summary.get("final", {}).values():
-        numbers += values if isinstance(values, list) else [values]
-    numbers += [value for name, value in summary.get("ceiling", {}).items() if name in ("bound", "normalized_bound")]
-    if not all(number is None or isinstance(number, int | float) for number in numbers):
-        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    for name in summary.keys() & {"final", "random", "percent_of_ceiling"}:
+        summary[name] = _numbers(summary[name])
+    if "ceiling" in summary:
+        of_ceiling = {
+            name: _numbers(value) for name, value in summary["ceiling"].items() if name in ("bound", "normalized_bound")
+        }
+        summary["ceiling"] = {**summary["ceiling"], **of_ceiling}
     return summary
+
+
+def _numbers(values: Any) -> Any:
+    """Numbers from `summary.json`, or lists or dictionaries of them."""
+    if isinstance(values, dict):
+        return {name: _numbers(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_numbers(value) for value in values]
+    if values is not None and not isinstance(values, int | float):
+        raise ValueError(f"a metric in {SUMMARY} is not a number")
+    return math.nan if values is None else values
 
 
 def versioned_archive(arrays: Mapping[str, Any]) -> bytes:

@@ -18,14 +18,16 @@ from farflung import figures
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
+from farflung.bounds.programs import free_memory
 from farflung.config import Explore
-from farflung.config.checks import check_checkpoints, check_name
+from farflung.config.checks import MOST, check_checkpoints, check_name
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.credit import Credit
 from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
+from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
@@ -43,6 +45,8 @@ from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _CEILING_SECONDS = 5
+_BYTES_PER_STEP = 16
+"""The least memory for a step: its state, action, random number and weight."""
 _LOGS = Path("logs")
 
 
@@ -212,6 +216,7 @@ def _train(
     live: bool,
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
+    _check_steps(config, world)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -249,6 +254,15 @@ def _train(
             if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
                 checkpointer.discard()
     return trained
+
+
+def _check_steps(config: Explore, world: World) -> None:
+    """Raises ValueError if an update has more steps than can be counted, or than the memory holds."""
+    num_steps = run.steps_per_update(config, world)
+    needed, free = _BYTES_PER_STEP * num_steps * len(config.seeds), free_memory()
+    if num_steps > MOST or (needed > free and runs_on_cpu()):
+        limit = f"{MOST:,} can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
+        raise ValueError(f"an update has {num_steps:,} steps, but only {limit}: choose a smaller batch, team or horizon")
 
 
 def _with_paths(trained: Run) -> Run:

@@ -114,7 +114,7 @@ class Projection(eqx.Module):
         apart = np.array(self.project(jnp.asarray(states))) - place
         angles = list(self.angles)
         apart[..., angles] = 2 * np.sin(apart[..., angles] / 2)
-        return np.linalg.norm(apart / np.asarray(self.scale, np.float32), axis=-1)
+        return np.asarray(np.linalg.norm(apart / np.asarray(self.scale, np.float32), axis=-1))
 
 
 def describe_vectors(

@@ -3,17 +3,22 @@
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from farflung.worlds.hosted.modules import OwnModules, forget_safe_path, own_modules
+
 Make = Callable[[], gymnasium.Env[Any, Any]]
 Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
 """Names of attributes, or a function of the environment and its observation."""
+FAILURES = (Exception, SystemExit)
+"""What counts as a failure of an environment: it may raise anything, and `sys.exit` must not end farflung."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +28,22 @@ class Copy:
     make: Make
     observe: Observe | None
     number: int
+    own_modules: OwnModules | None = field(default_factory=own_modules)
+    """Finds the modules that the user has named, in a worker too."""
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
             for number in (signal.SIGINT, signal.SIGTERM):  # the parent process handles these
                 signal.signal(number, signal.SIG_IGN)
-        environment = self.make()
-        if self.observe is not None:
-            environment = ObserveWrapper(environment, self.observe)
+            forget_safe_path()
+            if self.own_modules is not None:
+                sys.meta_path.append(self.own_modules)
+        try:
+            environment = self.make()
+            if self.observe is not None:
+                environment = ObserveWrapper(environment, self.observe)
+        except FAILURES as error:
+            raise CopyError.of(self.number, error) from error
         return NumberedErrors(environment, self.number)
 
 
@@ -41,7 +54,7 @@ class CopyError(Exception):
     """The number of the copy, if it runs in this process."""
 
     @classmethod
-    def of(cls, number: int, error: Exception) -> "CopyError":
+    def of(cls, number: int, error: BaseException) -> "CopyError":
         found = cls(f"{type(error).__name__}: {error}")
         found.number = number
         return found
@@ -58,13 +71,13 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         try:
             return self._step(action)
-        except Exception as error:
+        except FAILURES as error:
             raise CopyError.of(self._number, error) from error
 
     def reset(self, **options: Any) -> Any:
         try:
             return self.env.reset(**options)
-        except Exception as error:
+        except FAILURES as error:
             raise CopyError.of(self._number, error) from error
 
     def close(self) -> None:

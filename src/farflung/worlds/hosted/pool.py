@@ -15,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Int
 
 from farflung.worlds.hosted.copies import Copy, CopyError, Make, Observe
+from farflung.worlds.hosted.modules import safe_children
 from farflung.worlds.hosted.players import Episodes, Player
 
 _MOST_ATTEMPTS = 3
@@ -128,7 +129,7 @@ class Pool:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
             # Not fork: JAX has threads, and a forked process could wait forever for a lock that one of them held.
             context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-            with _killed_after(max(self.timeout, _SECONDS_TO_START)):
+            with safe_children(), _killed_after(max(self.timeout, _SECONDS_TO_START)):
                 return AsyncVectorEnv(copies, context=context, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         except Exception as error:
             raise ValueError(f"{self.name} cannot be made: {_one_line(error)}") from error

@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a world that is stepped on the host."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -12,13 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Int
 
-from farflung.config.checks import check_positive, whole_number
-from farflung.config.reading import one_line_errors, parse_object
-from farflung.worlds.hosted.copies import Make, Observe, ObserveWrapper
+from farflung.config.checks import whole_number
+from farflung.config.reading import one_line_errors, parse_object, reason
+from farflung.worlds.hosted.copies import FAILURES, Make, Observe, ObserveWrapper
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, vector_world
-from farflung.worlds.hosted.world import COPIES, HostedWorld, View, first_copy, from_id, read_hosted
+from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
 
@@ -35,7 +36,7 @@ class HostedTable(HostedWorld):
 
     index: StateIndex
     """Maps observations to states; if the space doesn't list all states, each new observation adds one."""
-    env_actions: list[Any]
+    env_actions: Sequence[Any]
     """The environment's own action for each action index."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the map whose cells are the states, numbered row by row."""
@@ -92,7 +93,7 @@ class HostedTable(HostedWorld):
         grid = None if fields["grid"] is None else tuple(whole_number("grid", size) for size in fields["grid"])
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
-        actions = list(range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS)))
+        actions = range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS))
         return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
 
     def remade(self, **stepping: Any) -> "HostedTable":
@@ -154,14 +155,13 @@ def hosted(
             three times as wide as what random actions reach).
         high: upper end of the grid in each feature.
         copies: number of copies stepped together in this process.
-        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process.
+        workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process. At most 32
+            for each CPU core are started.
         timeout: seconds after which a worker that doesn't respond is restarted.
         options: passed to `gymnasium.make`.
     """
-    check_positive("timeout", timeout)
+    stepping = checked_stepping(copies, workers, timeout)
     observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
-    copies = whole_number("copies", copies)
-    workers = 0 if workers == 0 else whole_number("workers", workers)
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = from_id(environment, options, horizon) if isinstance(environment, str) else environment
     given = environment if isinstance(environment, str) else ""
@@ -174,8 +174,7 @@ def hosted(
     bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
     settings = recipe if given and not callable(observe) else {}
-    stepping: dict[str, Any] = {"observe": observe, "copies": copies, "workers": workers, "timeout": timeout}
-    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, **stepping}
+    about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
     try:
         seen = first if observe is None else ObserveWrapper(first, observe)
         is_projected = project is not None or neighbours is not None
@@ -190,8 +189,11 @@ def hosted(
         grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    except FAILURES as error:  # an environment may raise anything
+        raise ValueError(f"{name} fails: {type(error).__name__}: {reason(error)}") from error
     finally:
-        first.close()
+        with contextlib.suppress(*FAILURES):
+            first.close()
     return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from jaxtyping import Float
 
 from farflung.config.reading import parse_object
-from farflung.worlds.hosted.copies import ObserveWrapper
+from farflung.worlds.hosted.copies import FAILURES, ObserveWrapper
 from farflung.worlds.hosted.indexing import actions_of, parts_of
 from farflung.worlds.hosted.world import HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Box, Discrete, Projection, describe_vectors, read_vector_fields, vector_fields
@@ -159,7 +159,7 @@ def _wander(environment: gymnasium.Env[Any, Any], horizon: int) -> Float[np.ndar
                 observation, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
                 steps_left = 0 if terminated or truncated else steps_left - 1
             seen.append(_numbers(space, observation).astype(float))
-    except Exception as error:  # an environment may raise anything
+    except FAILURES as error:
         raise ValueError(
             f"the environment failed with random actions ({type(error).__name__}: {' '.join(str(error).split())})"
         ) from error

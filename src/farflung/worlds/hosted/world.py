@@ -10,17 +10,18 @@ from typing import Any
 import equinox as eqx
 import gymnasium
 
-from farflung.config.checks import check_text, unknown_name, whole_number
+from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
-from farflung.config.reading import reason
+from farflung.config.reading import reason, spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
-from farflung.worlds.hosted.copies import Make, Observe
+from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.world import World
 
 COPIES = 64
-STEPPING = ("copies", "workers", "timeout")
+_MOST_COPIES, _MOST_WORKERS_PER_CORE = 10_000, 32
+_MOST_SECONDS = 10**6
 _SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
 
 
@@ -88,10 +89,11 @@ class HostedWorld(World):
 
     @property
     def stepping(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in STEPPING}
+        return {"copies": self.copies, "workers": self.workers, "timeout": self.timeout}
 
     def with_environment(self, **stepping: Any) -> Any:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
+        stepping = checked_stepping(**self.stepping | stepping)
         if self.make is not None:
             return dataclasses.replace(self, **stepping)
         if not self.settings:
@@ -105,8 +107,13 @@ class HostedWorld(World):
         """The world read from disk with the environment that its settings describe."""
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
-        workers = min(self.workers, num_episodes)
+        workers = min(self.most_workers, num_episodes)
         return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
+
+    @property
+    def most_workers(self) -> int:
+        """As many as asked for, but no more than this machine can take; results don't depend on it."""
+        return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
     def open(self, num_agents: int, num_episodes: int) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
@@ -116,7 +123,14 @@ class HostedWorld(World):
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
-        return min(self.workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+        return min(self.most_workers or -(-self.copies // num_agents) * num_agents, num_episodes)
+
+
+def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
+    """How copies are stepped, as a user or a file says it, checked."""
+    check_positive("timeout", timeout, _MOST_SECONDS)
+    workers = 0 if workers == 0 else whole_number("workers", workers)
+    return {"copies": whole_number("copies", copies, _MOST_COPIES), "workers": workers, "timeout": timeout}
 
 
 def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> Make:
@@ -127,12 +141,16 @@ def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> M
 def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
     """An environment to look at; raises ValueError of one line if it cannot be made."""
     try:
-        return make()
+        environment = make()
     except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound):
-        known = ["a Gymnasium id, or module:id to import it first"]
-        raise ValueError(unknown_name("environment", name, gymnasium.registry, known)) from None
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"Gymnasium cannot make {name!r}: {reason(error)}") from None
+        where = ["a Gymnasium id, or module:id to import it first"]
+        raise ValueError(unknown_name("environment", name, gymnasium.registry, where)) from None
+    except FAILURES as error:
+        kind = "" if isinstance(error, gymnasium.error.Error | ImportError | TypeError) else f"{type(error).__name__}: "
+        raise ValueError(f"Gymnasium cannot make {name!r}: {kind}{reason(error)}") from error
+    if not isinstance(environment, gymnasium.Env):
+        raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
+    return environment
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
@@ -143,6 +161,7 @@ def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"the settings of {name} must be among {', '.join(sorted(_SETTINGS))}")
     if settings and not (isinstance(settings.get("environment"), str) and isinstance(settings.get("options"), dict)):
         raise ValueError(f"the settings of {name} lack the environment or its options")
+    spend_on_options(settings)
     # JSON has no tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {"name": name, "settings": settings, "horizon": whole_number("horizon", fields.pop("horizon")), "make": None}
