@@ -107,7 +107,7 @@ def test_rewards_of_a_function_are_collected_learnt_and_compared(trained, tmp_pa
         summary = json.loads(captured.out)
         assert "random actions" in captured.err
         table = np.genfromtxt(tmp_path / method / "returns.csv", delimiter=",", names=True)
-        assert table["return"].mean() == pytest.approx(summary["return"]["mean"])
+        assert table["return_"].mean() == pytest.approx(summary["return"]["mean"])
         assert summary["score"]["low"] <= summary["score"]["mean"] <= summary["score"]["high"]
     assert main(["compare", "q-learning", "bc", "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)

@@ -53,7 +53,7 @@ def collect(
     from farflung.runs.interrupts import Stopped
     from farflung.runs.run import CONFIG, digest, load_run, typical_seed
 
-    terminal.import_world(config.world)
+    terminal.import_world(config.world, config.reward)
     trained = load_run(config.run)
     seed = typical_seed(trained) if config.seed is None else config.seed
     trained.team(seed)  # raises ValueError if there is none
@@ -172,7 +172,7 @@ def offline(
     from farflung.figures.reached import earned, reached
     from farflung.runs.files import open_results, write_results
 
-    terminal.import_world(config.world)
+    terminal.import_world(config.world, config.reward)
     settings = dataclasses.asdict(config)
     name = Path(config.dataset).name.removesuffix(".npz").removesuffix(".parquet")
     out = out or Path(f"offline-{name}")
