@@ -20,13 +20,17 @@ lint: .venv/installed
 
 bench: .venv/installed
 	@$(BIN)/python -m benchmarks.speed $(ARGS)
+	@$(BIN)/python -m benchmarks.startup
+	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
 	@$(BIN)/python -m benchmarks.particles
+	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
 
 soak: .venv/installed
+	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/installed

@@ -1,5 +1,6 @@
-"""How many environment steps a second, learning included: farflung against a per-step loop, in one run."""
+"""How many environment steps a second, learning included: farflung, a per-step loop and a Numba loop, in one run."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -12,7 +13,7 @@ import tyro
 
 @dataclass(frozen=True)
 class Speed:
-    """Time PGPSE on Maze-stoc, farflung against the same algorithm as a Python loop over the steps of a vector environment."""
+    """Time PGPSE on Maze-stoc: farflung, a Python loop over the steps of a vector environment, and a loop compiled by Numba."""
 
     agents: int = 6
     batch_size: int = 40
@@ -39,6 +40,8 @@ class Result:
     steps_per_second: float
     loop_steps_per_second: float
     ratio: float
+    numba_steps_per_second: float | None
+    """Of the Numba loop on all cores; None if Numba is not installed."""
 
 
 def measure(config: Speed) -> Result:
@@ -46,11 +49,12 @@ def measure(config: Speed) -> Result:
 
     from benchmarks import per_step
     from farflung import MAZE, PGPSE, make_tabular_world, train
+    from farflung.config.checks import num_cores
 
     world = make_tabular_world("maze-stoc")
     algorithm = PGPSE(config.agents, batch_size=config.batch_size)
     steps = config.updates * config.batch_size * config.agents * world.horizon * config.seeds
-    fast, slow, compile_seconds = [], [], 0.0
+    fast, slow, by_hand, compile_seconds = [], [], [], 0.0
     for repeat in range(config.repeats):
         began = time.perf_counter()
         training = train(algorithm, world, range(config.seeds), config.updates)
@@ -72,16 +76,30 @@ def measure(config: Speed) -> Result:
             seed=repeat,
         )
         slow.append(loop.steps_per_second)
+        if importlib.util.find_spec("numba") is not None:
+            from benchmarks import numba_loop
+
+            written = numba_loop.train(
+                world,
+                num_agents=config.agents,
+                batch_size=config.batch_size,
+                num_updates=config.updates,
+                learning_rate=0.15,
+                seeds=num_cores(),
+                num_threads=num_cores(),
+            )
+            by_hand.append(written.steps_per_second)
     device = f"{jax.local_device_count()} x {jax.local_devices()[0].device_kind} ({platform.machine()})"
     rates = statistics.median(fast), statistics.median(slow)
-    return Result(
-        "maze-stoc", config.agents, config.batch_size, config.seeds, device, compile_seconds, *rates, rates[0] / rates[1]
-    )
+    numba_rate = statistics.median(by_hand) if by_hand else None
+    sizes = (config.agents, config.batch_size, config.seeds)
+    return Result("maze-stoc", *sizes, device, compile_seconds, *rates, rates[0] / rates[1], numba_rate)
 
 
 def main() -> None:
     config = tyro.cli(Speed, config=(tyro.conf.FlagCreatePairsOff,))
     from farflung.cli.terminal import use_all_cores
+    from farflung.config.checks import num_cores
 
     use_all_cores()
     result = measure(config)
@@ -95,6 +113,10 @@ def main() -> None:
     for name in ("", "seeds", "environment steps a second", "ratio"):
         table.add_column(name, justify="left" if not name else "right")
     table.add_row("Python loop over a Gymnasium vector environment", "1", f"{result.loop_steps_per_second:,.0f}", "1")
+    if result.numba_steps_per_second is not None:
+        ratio = result.numba_steps_per_second / result.loop_steps_per_second
+        name = f"hand-written Numba loop, {num_cores()} cores, one seed each"
+        table.add_row(name, f"{num_cores()}", f"{result.numba_steps_per_second:,.0f}", f"{ratio:,.0f}")
     table.add_row(
         f"farflung on {result.device}", f"{result.seeds:,}", f"{result.steps_per_second:,.0f}", f"{result.ratio:,.0f}"
     )

@@ -35,6 +35,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.stem not in _LONG)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _kept_programs():
+    """Workers, and the next run of the tests, share compiled programs in the user's cache folder: they compile for minutes."""
+    from farflung.runs.program_cache import keep_programs
+
+    keep_programs()
+
+
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), 30_000
 
 

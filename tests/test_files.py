@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from farflung.runs.files import locked
+from farflung.runs.destinations import locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from farflung.runs.files import locked
+from farflung.runs.destinations import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

@@ -10,7 +10,8 @@ from tests.fuzzing.broken import FIXTURES, VERSIONS, forget_checksums, pack, unp
 
 from farflung import TabularMDP, VectorWorld, from_minari, load_dataset, load_run, resume
 from farflung.data.episodes import states_of
-from farflung.runs.files import FORMAT_VERSION, open_collection
+from farflung.runs.destinations import open_collection
+from farflung.runs.files import FORMAT_VERSION
 from farflung.worlds.hosted.tables import HostedTable
 from farflung.worlds.hosted.vectors import HostedVectors
 

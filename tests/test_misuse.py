@@ -7,6 +7,7 @@ import re
 import gymnasium
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 from tests.fuzzing.broken import FIXTURES, VERSIONS
 
 import farflung
@@ -62,6 +63,9 @@ def test_a_wrong_argument_is_named_in_one_line(call, message):
         (gymnasium.Wrapper, type),
         (None, int | None),
         (iter([1]), tuple[str, ...]),
+        ([[0.5, 0.5]], ArrayLike),
+        (np.eye(2), ArrayLike | None),
+        (None, ArrayLike | None),
     ],
 )
 def test_what_functions_take_is_not_refused(value, kind):

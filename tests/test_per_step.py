@@ -5,7 +5,7 @@ import pytest
 from benchmarks import per_step
 from scipy import stats
 
-from farflung import MAZE, ROOM, explore
+from farflung import MAZE, ROOM, explore, make_tabular_world
 
 NUM_SEEDS, NUM_UPDATES, NUM_STAGES = 20, 40, 4
 
@@ -42,3 +42,20 @@ def test_learning_curves_agree_with_the_per_step_baseline(world, text, slip, hor
     # The comparison would have noticed another learning rate.
     theirs = stages(np.array([loop.entropy for loop in loops]))
     assert stats.ttest_ind(theirs, stages(slower.entropy), equal_var=False).pvalue[-1] < 1e-3
+
+
+def test_learning_curves_agree_with_the_numba_loop():
+    numba_loop = pytest.importorskip("benchmarks.numba_loop")
+    settings = {"batch_size": 8, "num_updates": NUM_UPDATES, "learning_rate": 0.5}
+    theirs = numba_loop.train(make_tabular_world("maze-stoc"), num_agents=2, seeds=400, num_threads=1, **settings).entropy
+    ours = explore(
+        "maze-stoc",
+        agents=2,
+        batch_size=8,
+        preset="paper",
+        updates=NUM_UPDATES,
+        learning_rate=0.5,
+        log_every=1,
+        seeds=tuple(range(400)),
+    ).metrics.entropy
+    assert stats.ttest_ind(stages(theirs), stages(ours), equal_var=False).pvalue.min() > 0.05 / (2 * NUM_STAGES)

@@ -10,6 +10,7 @@ from farflung.numerics.arrays import (
     count_by_index,
     cumulative_sum,
     inverse_cdf,
+    later_occurrences,
     log_softmax,
     lookup,
     mean_of_others,
@@ -30,6 +31,17 @@ def test_lookup_reads_each_of_a_batch_of_tables_under_nested_vmaps():
 def test_lookup_broadcasts_an_index_that_is_not_batched():
     table = jnp.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(jax.vmap(lookup, (0, None))(table, jnp.array([2, 0])), [[2, 0], [5, 3]])
+
+
+@pytest.mark.parametrize("num_rows", [1, 5, 1000, 2**30])
+@pytest.mark.parametrize("num_times", [1, tables._MOST_COMPARED, tables._MOST_COMPARED + 1, 300])
+def test_later_occurrences_are_those_that_follow(num_times, num_rows):
+    index = np.random.default_rng(num_times).integers(num_rows - min(num_rows, 20), num_rows, size=(2, 3, 2, num_times))
+    nested = jax.vmap(jax.vmap(lambda i: later_occurrences(i, num_rows)))(index.astype(np.int32))
+    expected = [
+        [np.count_nonzero(row[time + 1 :] == each) for time, each in enumerate(row)] for row in index.reshape(-1, num_times)
+    ]
+    np.testing.assert_array_equal(nested, np.reshape(expected, index.shape))
 
 
 def test_counts_and_sums_agree_with_numpy_under_nested_vmaps():

@@ -1,14 +1,13 @@
 """Maximum state entropy exploration with parallel agents."""
 
 import contextlib
-import importlib
+import importlib.util
 import inspect
 import sys
 import types
 from functools import partial
 from typing import Any
 
-import gymnasium
 import lazy_loader
 
 _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -22,11 +21,14 @@ def __getattr__(name: str) -> Any:
     if callable(found) and not inspect.isclass(found):
         found = importlib.import_module("farflung.config.signatures").checked(found)
         found.__module__ = __name__  # pickle finds it here
-    return globals().setdefault(name, found)
+    globals()[name] = found
+    return found
 
 
 def _register_worlds() -> None:
     """Makes farflung's worlds known to Gymnasium; JAX is imported when one of them is made."""
+    import gymnasium
+
     for name, max_episode_steps in _EPISODE_STEPS.items():
         if f"farflung/{name}-v0" not in gymnasium.registry:
             gymnasium.register(
@@ -37,6 +39,24 @@ def _register_worlds() -> None:
             )
     if "farflung/PointMaze-v0" not in gymnasium.registry:
         gymnasium.register("farflung/PointMaze-v0", entry_point=f"{_AS_GYMNASIUM}.point:PointMazeEnv")
+
+
+class _OnImportOfGymnasium:
+    """Registers farflung's worlds as soon as Gymnasium is imported, for which `farflung --help` need not wait."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: types.ModuleType) -> None:
+            execute(module)
+            _register_worlds()
+
+        spec.loader.exec_module = execute_and_register
+        return spec
 
 
 def _alias(old: str, new: str) -> None:
@@ -62,7 +82,10 @@ def _html(function: str, thing: Any) -> str | None:
     return None
 
 
-_register_worlds()
+if "gymnasium" in sys.modules:
+    _register_worlds()
+else:
+    sys.meta_path.insert(0, _OnImportOfGymnasium())
 _alias("farflung.environments.playable", f"{_AS_GYMNASIUM}.grid")
 _alias("farflung.environments.playable_vector", f"{_AS_GYMNASIUM}.grid_vector")
 _alias("farflung.environments.playable_point", f"{_AS_GYMNASIUM}.point")

@@ -8,15 +8,22 @@ import pytest
 from tests.data.teams import make_run
 
 from farflung import collect, explore, hosted, load_dataset, save_dataset
-from farflung.data.collecting import finish_parts, parts_folder, play_parts, random_team, resumed_parts
+from farflung.data.collecting import begun_parts, finish_parts, play_parts, random_team, resumed_parts
 from farflung.data.episodes import joined
 from farflung.runs.checkpoints import CheckpointWarning
+from farflung.runs.destinations import claimed_file
 
 
 @pytest.fixture
 def run(monkeypatch):
     monkeypatch.setattr("farflung.data.collecting._TRANSITIONS_PER_PART", 60)  # two rounds of three agents
     return make_run("maze-stoc")
+
+
+@contextlib.contextmanager
+def parts_folder(path, about, *, force=False):
+    with claimed_file(path) as place, begun_parts(place, about, force=force) as folder:
+        yield folder
 
 
 def parts_of(run, first_part=0, before=None, *, is_random=False):
@@ -46,7 +53,6 @@ def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
         assert len(list(islice(resumed_parts(folder, play), 2))) == 2
         equal(joined(resumed_parts(folder, play)), collect(run, 20))
         assert played == [0, 2]
-    assert not (tmp_path / "parts").exists()
 
 
 def test_states_that_are_only_known_as_they_are_met_keep_their_numbers(monkeypatch, tmp_path):
@@ -76,13 +82,19 @@ def test_a_damaged_part_is_named_and_played_again(run, tmp_path):
         equal(found, collect(run, 20))
 
 
-def test_parts_of_another_dataset_are_discarded(run, tmp_path):
-    with contextlib.suppress(RuntimeError), parts_folder(tmp_path / "parts", {"seed": 1}) as folder:
+def test_parts_of_another_dataset_are_only_discarded_with_force(run, tmp_path):
+    path = tmp_path / "data.npz"
+    with contextlib.suppress(RuntimeError), parts_folder(path, {"seed": 1}) as folder:
         save_dataset(collect(run, 3), folder / "part-000000.npz")
         raise RuntimeError
-    with parts_folder(tmp_path / "parts", {"seed": 1}) as folder:
+    with pytest.raises(ValueError, match=r"data.npz is unfinished, with seed 1 instead of 2: .* discard it with --force"):
+        parts_folder(path, {"seed": 2}).__enter__()
+    with pytest.raises(ValueError, match=r"data.npz is unfinished: "):
+        save_dataset(collect(run, 3), path)
+    with parts_folder(path, {"seed": 1}) as folder:
         assert len(load_dataset(folder / "part-000000.npz")) == 3
-        with pytest.raises(ValueError, match="is in use by process"), parts_folder(folder, {"seed": 1}):
+        with pytest.raises(ValueError, match="is in use by process"), parts_folder(path, {"seed": 1}):
             pass
-    with parts_folder(tmp_path / "parts", {"seed": 2}) as folder:
+    with parts_folder(path, {"seed": 2}, force=True) as folder:
         assert not list(folder.glob("part*"))
+    assert not list(tmp_path.iterdir())

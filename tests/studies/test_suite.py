@@ -42,19 +42,21 @@ def compiled_for(groups, out):
 
 
 def test_only_leftovers_of_killed_processes_are_removed(tmp_path):
-    for name in (".room-det-abc", ".git", ".room-det"):
-        (tmp_path / "out" / name / "inside").mkdir(parents=True)
-    (tmp_path / "out" / ".room-det-notes").write_text("mine")
-    (tmp_path / "others").mkdir()
-    (tmp_path / "out" / ".room-det-link").symlink_to(tmp_path / "others")
-    compiled_for(GROUPS, tmp_path / "out")
-    left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {".git", ".room-det", ".room-det-notes", ".room-det-link"}
-    (tmp_path / "others" / ".room-det-abc").mkdir()
-    (tmp_path / "out" / "runs").symlink_to(tmp_path / "others")
-    with pytest.raises(ValueError, match="runs/room-det leads out of its directory"):
+    for name in ("room-det/unfinished/new", ".git"):
+        (tmp_path / name / "inside").mkdir(parents=True)
+    (tmp_path / "room-det" / "unfinished" / "lock").touch()  # as a killed process leaves it
+    train_all(GROUPS, WORLDS, tmp_path, Recorder(), print, pytest.fail)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".git", "inside", "room-det"]
+
+
+@pytest.mark.parametrize(("target", "message"), [("../others", "leads out of its directory"), ("runs", "[Ll]oop|levels of")])
+def test_a_link_in_the_folder_is_not_followed(tmp_path, target, message):
+    (tmp_path / "others" / "room-det").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs").symlink_to(target)
+    with pytest.raises(ValueError, match=message):
         compiled_for([{"runs/room-det": part("room-det")}], tmp_path / "out")
-    assert (tmp_path / "others" / ".room-det-abc").exists()
+    assert (tmp_path / "others" / "room-det").exists()
 
 
 def test_on_a_cpu_each_world_has_its_own_program(tmp_path):

@@ -1,5 +1,6 @@
 """`farflung collect` and `farflung offline`: datasets, and what can be learnt from them."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -16,12 +17,15 @@ from farflung.cli.terminal import Printing, one_line_warnings, out_option, print
 from farflung.config import Collect, OfflineLearning
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rich.console import Console
 
     from farflung.data import Dataset
     from farflung.data.episodes import Contents
     from farflung.data.offline import Reached
     from farflung.data.rewards import Learned
+    from farflung.runs.destinations import Destination
 
 _MOST_ROWS, _ROWS_AT_ENDS = 60, 15
 _SUFFIXES = {"npz": ".npz", "parquet": ".parquet", "d3rlpy": ".h5"}
@@ -47,25 +51,31 @@ def collect(
     if config.format in _SUFFIXES and config.dataset is not None:
         raise ValueError(f"--dataset is the id of a Minari dataset: name the {config.format} file with --out")
     terminal.use_all_cores()
-    from farflung.data.collecting import finish_parts, parts_folder, play_parts, resumed_parts  # imports JAX
+    from farflung.data.collecting import begun_parts, finish_parts, play_parts, resumed_parts  # imports JAX
     from farflung.data.episodes import in_pieces
     from farflung.data.sources import size_of
+    from farflung.runs.destinations import CONFIG
     from farflung.runs.interrupts import Stopped
-    from farflung.runs.run import CONFIG, digest, load_run, typical_seed
+    from farflung.runs.run import digest, load_run, typical_seed
 
     terminal.import_world(config.world, config.reward)
     trained = load_run(config.run)
     seed = typical_seed(trained) if config.seed is None else config.seed
     trained.team(seed)  # raises ValueError if there is none
     began = time.perf_counter()
-    write, name, path, staging = _writer(config, out, force)
+    name, destination, write = _writer(config, out, force)
     aim = (config.goal, config.goal_radius, config.reward)
     how = {name: getattr(config, name) for name in ("random_seed", "random", "epsilon", "temperature", "checkpoints")}
     played = partial(play_parts, trained, config.episodes, *aim, **how)
     about = {"farflung": version("farflung"), "command": "collect", **dataclasses.asdict(config)}
     about |= {"seed": seed, "fingerprint": digest(Path(config.run, CONFIG))}  # the config has the checksums of all files
     del about["world"]  # the run's own
-    with one_line_warnings(), progress_bar(printing.quiet) as show, parts_folder(staging, about) as folder:
+    with (
+        one_line_warnings(),
+        progress_bar(printing.quiet) as show,
+        destination as place,
+        begun_parts(place, about, force=force) as folder,
+    ):
         parts = resumed_parts(folder, lambda first, before: played(seed=seed, first_part=first, before=before))
         parts = finish_parts(parts, *aim)
         if config.format not in _SUFFIXES:
@@ -80,7 +90,7 @@ def collect(
             show(name, done, config.episodes, f"{done:,} episodes")
 
         try:
-            contents = write(watched(), staging=folder)
+            contents = write(watched(), place)
         except KeyboardInterrupt:
             raise Stopped("the episodes so far are saved: the same command continues") from None
     seconds = time.perf_counter() - began
@@ -89,7 +99,7 @@ def collect(
         "run": config.run,
         "dataset": name,
         "format": config.format,
-        "path": str(path),
+        "path": place.name,
         "environment": None if contents.source.environment is None else json.loads(contents.source.environment)["id"],
         "seed": seed,
         **how,
@@ -102,30 +112,37 @@ def collect(
     printing.report(summary, partial(_print_dataset, summary, contents), beside_json=True)
 
 
-def _writer(config: Collect, out: Path | None, force: bool) -> tuple[Callable[..., "Contents"], str, Path, Path]:
-    """A function that writes the dataset, the dataset's name and path, and a folder for episodes until it is complete.
-
-    Raises ValueError if the dataset exists already or cannot be written there.
-    """
+def _writer(
+    config: Collect, out: Path | None, force: bool
+) -> "tuple[str, AbstractContextManager[Destination], Callable[[Iterator[Dataset], Destination], Contents]]":
+    """The dataset's name, its destination, which raises ValueError if no dataset may be written there, and what writes it."""
     from farflung.data import save_dataset, to_minari
     from farflung.data.archives import check_file
-    from farflung.data.minari import check_is_new, minari_path
+    from farflung.data.minari import check_is_new, claimed_dataset
+    from farflung.runs.destinations import claimed_file
 
-    stem = Path(config.run).resolve().name
+    stem = Path(config.run).absolute().name
+
+    @contextlib.contextmanager
+    def checked(destination: "AbstractContextManager[Destination]", check: Callable[..., None]) -> "Iterator[Destination]":
+        with destination as place:
+            check(place=place, force=force)
+            yield place
+
     if config.format in _SUFFIXES:
         path = out or Path(stem + _SUFFIXES[config.format])
-        check_file(path, force)
-        if path.suffix != _SUFFIXES[config.format]:
+        if path.suffix in _SUFFIXES.values() and path.suffix != _SUFFIXES[config.format]:
             raise ValueError(f"a file of the format {config.format} ends with {_SUFFIXES[config.format]}, not as {path}")
-        staging = path.parent / f".{path.name}-unfinished"
-        return partial(save_dataset, path=path, force=force), str(path), path, staging
+        return str(path), checked(claimed_file(path), check_file), partial(save_dataset, force=force)
     name = config.dataset or f"farflung/{re.sub(r'[^-_a-zA-Z0-9]', '-', stem)}-v0"
-    check_is_new(name, force)
     data_format = "arrow" if config.format == "minari-arrow" else "hdf5"
-    staging = minari_path("any-v0").parent / f".{name.replace('/', '-')}-unfinished"
+
     about = {name: getattr(config, name) for name in ("author", "author_email", "code_permalink")}
-    write = partial(to_minari, dataset_id=name, data_format=data_format, force=force, **about)
-    return write, name, minari_path(name), staging
+
+    def write(parts: "Iterator[Dataset]", place: "Destination") -> "Contents":
+        return to_minari(parts, name, data_format=data_format, force=force, place=place, **about)
+
+    return name, checked(claimed_dataset(name), partial(check_is_new, name)), write
 
 
 def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Console") -> None:
@@ -170,13 +187,13 @@ def offline(
     terminal.use_all_cores()
     from farflung.data.offline import Reached, learn_offline  # imports JAX
     from farflung.figures.reached import earned, reached
-    from farflung.runs.files import open_results, write_results
+    from farflung.runs.destinations import open_results
 
     terminal.import_world(config.world, config.reward)
     settings = dataclasses.asdict(config)
     name = Path(config.dataset).name.removesuffix(".npz").removesuffix(".parquet")
     out = out or Path(f"offline-{name}")
-    with open_results(out, "offline", settings, force=force):
+    with open_results(out, "offline", settings, force=force) as save:
         with progress_bar(printing.quiet) as show:
             found = learn_offline(**settings, on_progress=lambda done, total: show(name, done, total, "policies"))
         show_table: Callable[..., None]
@@ -191,7 +208,7 @@ def offline(
             returns = zip(config.seeds, found.returns.tolist(), strict=True)
             rows = [(seed, number, value) for seed, row in returns for number, value in enumerate(row)]
             results = {"returns.csv": [("seed", "attempt", "return"), *rows], "returns": earned(found, name)}
-        write_results(out, {"summary.json": summary, **results})
+        save({"summary.json": summary, **results})
     printing.report(summary, partial(show_table, found, summary, out), beside_json=True)
 
 

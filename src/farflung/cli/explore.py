@@ -54,17 +54,22 @@ def explore(
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()
+    from farflung.runs.destinations import claimed
     from farflung.runs.files import new_folder
     from farflung.studies.explore import explore_config  # imports JAX
     from farflung.worlds.named import make_world
 
-    made = None
-    if options := world.given:
-        if "env_options" in options:
-            options["env_options"] = _parsed(options["env_options"])
-        made = make_world(config.world, horizon=config.horizon, slip=config.slip, **options)
     with new_folder(Path("runs"), config.name) if out is None else contextlib.nullcontext(out) as folder:
-        train = partial(explore_config, config, made, given=config.given, out=folder, force=force)
+
+        def train(**options: Any) -> "Run":
+            with claimed(folder) as place:  # before the world is made, since an environment may change the current directory
+                made = None
+                if given := world.given:
+                    if "env_options" in given:
+                        given["env_options"] = _parsed(given["env_options"])
+                    made = make_world(config.world, horizon=config.horizon, slip=config.slip, **given)
+                return explore_config(config, made, given=config.given, out=place, force=force, **options)
+
         return _train(train, folder, config.world, printing, checkpoints, logging)
 
 
@@ -103,7 +108,7 @@ def _train(
         os.environ.setdefault("WANDB_SILENT", "true")
     with interrupts.stoppable():
         with (
-            resolved(logging.log or (), logging.log_dir, out.resolve().name) as loggers,
+            resolved(logging.log or (), logging.log_dir, out.absolute().name) as loggers,
             one_line_warnings(),
             progress_bar(printing.quiet) as show,
         ):

@@ -1,5 +1,6 @@
 """`farflung compare` and `farflung film`: finished runs."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
@@ -26,17 +27,16 @@ def compare(
 ) -> None:
     """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
     named = [_split(argument) for argument in config.runs]
-    from farflung.runs.files import open_results, write_results
+    from farflung.runs.destinations import open_results
     from farflung.studies.compare.comparison import compare as compare_runs  # imports JAX
+    from farflung.studies.compare.figures import compared
 
-    comparison = compare_runs(_load(named), config.metric)
-    summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
-    if out is not None:
-        from farflung.studies.compare.figures import compared
-
-        with open_results(out, "compare", dataclasses.asdict(config), force=force):
-            results = {"comparison.json": summary, **_tables(comparison), "comparison": compared(comparison)}
-            write_results(out, results)
+    settings = dataclasses.asdict(config)
+    with contextlib.nullcontext() if out is None else open_results(out, "compare", settings, force=force) as save:
+        comparison = compare_runs(_load(named), config.metric)
+        summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
+        if save is not None:
+            save({"comparison.json": summary, **_tables(comparison), "comparison": compared(comparison)})
     printing.report(summary, partial(_print, comparison, out))
 
 
@@ -48,7 +48,7 @@ def _split(argument: str) -> tuple[str, Path]:
 
 def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Result]] | list[Result]":
     from farflung.data.offline import load_scores
-    from farflung.runs.files import is_results_of
+    from farflung.runs.destinations import is_results_of
     from farflung.runs.run import load_run
 
     unnamed = [path for name, path in named if not name]

@@ -1,5 +1,6 @@
 """`farflung ceiling`, `farflung frank-wolfe` and `farflung concentration`: optima and theorems."""
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -37,16 +38,16 @@ def ceiling(
     terminal.import_world(config.world)
     from farflung.bounds.ceilings import ceiling as bound_team
     from farflung.bounds.ceilings import infinite_trials_optimum
-    from farflung.runs.files import open_results, write_results
+    from farflung.runs.destinations import open_results
     from farflung.worlds.named import make_tabular_world
 
     world = make_tabular_world(config.world, horizon=config.horizon, slip=config.slip)
-    folder = partial(open_results, command="ceiling", settings=dataclasses.asdict(config), force=force)
-    if out is not None:  # fail before the work, not after it
-        with folder(out):
-            pass
+    settings = dataclasses.asdict(config)
     began = time.perf_counter()
-    with progress_bar(printing.quiet) as show:
+    with (
+        contextlib.nullcontext() if out is None else open_results(out, "ceiling", settings, force=force) as save,
+        progress_bar(printing.quiet) as show,
+    ):
 
         def on_progress(value: float, bound: float) -> None:
             spent = min(int(time.perf_counter() - began), int(config.time_limit))
@@ -64,19 +65,18 @@ def ceiling(
         left = min(_SECONDS_FOR_INFINITE_TRIALS, max(1.0, config.time_limit - (time.perf_counter() - began)))
         unlimited = infinite_trials_optimum(world, time_limit=left, on_progress=on_progress)
         show(config.world, 1, 1, f"at most {found.bound:.4f} nats")
-    summary: dict[str, Any] = {
-        "farflung": version("farflung"),
-        "world": config.world,
-        "states": world.num_states,
-        "horizon": world.horizon,
-        "agents": config.agents,
-        "trajectories": config.trajectories,
-        **found.as_json(),
-        "infinite_trials": unlimited.as_json(),
-    }
-    if out is not None:
-        with folder(out):
-            write_results(out, _ceiling_results(summary, world, found))
+        summary: dict[str, Any] = {
+            "farflung": version("farflung"),
+            "world": config.world,
+            "states": world.num_states,
+            "horizon": world.horizon,
+            "agents": config.agents,
+            "trajectories": config.trajectories,
+            **found.as_json(),
+            "infinite_trials": unlimited.as_json(),
+        }
+        if save is not None:
+            save(_ceiling_results(summary, world, found))
     printing.report(summary, partial(_print_ceiling, summary, out))
 
 
@@ -122,11 +122,11 @@ def frank_wolfe(
 ) -> None:
     """Maximise the entropy in the limit of infinitely many samples, by Parallel Frank-Wolfe (Algorithm 2 of the paper)."""
     terminal.import_world(config.world)
-    from farflung.runs.files import open_results, write_results
+    from farflung.runs.destinations import open_results
     from farflung.studies.frank_wolfe.experiment import frank_wolfe as solve  # imports JAX
     from farflung.studies.frank_wolfe.figures import converging
 
-    with open_results(out, "frank-wolfe", dataclasses.asdict(config), force=force):
+    with open_results(out, "frank-wolfe", dataclasses.asdict(config), force=force) as save:
         with progress_bar(printing.quiet) as show:
             found = solve(config, on_progress=lambda done, total, what: show(config.world, done, total, what))
         summary = _convergence_summary(found)
@@ -144,7 +144,7 @@ def frank_wolfe(
             "policies.npz": {"logits": found.found.team.logits, "is_time_dependent": True},
             "convergence": converging(found),
         }
-        write_results(out, results)
+        save(results)
     printing.report(summary, partial(_print_convergence, found, summary, out))
 
 
@@ -208,11 +208,11 @@ def concentration(
     """Compare Theorem 4.1 with the number of samples that are needed to see the entropy of a team and of a single agent."""
     terminal.import_world(config.world)
     terminal.use_all_cores()
-    from farflung.runs.files import open_results, write_results
+    from farflung.runs.destinations import open_results
     from farflung.studies.concentration.experiment import concentration as measure  # imports JAX
     from farflung.studies.concentration.figures import concentrated
 
-    with open_results(out, "concentration", dataclasses.asdict(config), force=force):
+    with open_results(out, "concentration", dataclasses.asdict(config), force=force) as save:
         with progress_bar(printing.quiet) as show:
             found = measure(config, on_progress=lambda done, total, what: show(config.world, done, total, what))
         summary = {
@@ -223,7 +223,7 @@ def concentration(
             "violations": found.num_violations,
         }
         tables = {"summary.json": summary, "probabilities.csv": _probabilities(found)}
-        write_results(out, {**tables, "concentration": concentrated(found)})
+        save({**tables, "concentration": concentrated(found)})
     printing.report(summary, partial(_print_samples, found, out))
 
 

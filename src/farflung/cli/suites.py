@@ -44,8 +44,8 @@ def reproduce(
 
     out = out or Path("reproduction-preview" if config.quick else "reproduction")
     with _drawing_processes() as executor:
-        work = partial(rerun, config, out, force=force)
-        _run("the paper", out, printing, work, lambda found: write_report(found, out, began, executor), _print_claims)
+        write = partial(write_report, began=began, executor=executor)
+        _run("the paper", out, printing, partial(rerun, config, force=force), write, _print_claims)
 
 
 def ablate(
@@ -61,8 +61,8 @@ def ablate(
     from farflung.studies.ablate.report import write_ablation
 
     out = out or Path("ablation-preview" if config.quick else "ablation")
-    work = partial(compare, config, out, force=force)
-    _run("ablation", out, printing, work, lambda found: write_ablation(found, out, began), _print_settings)
+    write = partial(write_ablation, began=began)
+    _run("ablation", out, printing, partial(compare, config, force=force), write, _print_settings)
 
 
 @contextlib.contextmanager
@@ -93,23 +93,24 @@ def _run(
     out: Path,
     printing: Printing,
     work: Callable[..., Any],
-    write: Callable[[Any], dict[str, Any]],
+    write: Callable[..., dict[str, Any]],
     show_summary: "Callable[[dict[str, Any], Console], None]",
 ) -> None:
     """Runs the trainings with a progress bar, writes the page, and prints the summary that `write` returns."""
+    from farflung.runs.destinations import claimed
     from farflung.runs.interrupts import Stopped, stoppable
 
     notes: list[str] = []
     with stoppable():
         try:
-            with progress_bar(printing.quiet) as show:
+            with progress_bar(printing.quiet) as show, claimed(out) as place:
 
                 def on_progress(status: "SuiteStatus") -> None:
                     show(title, status.steps, status.num_steps, status.what)
 
-                found = work(on_progress=on_progress, on_note=notes.append)
+                found = work(out=place, on_progress=on_progress, on_note=notes.append)
                 show(title, 1, 1, "figures and page")
-                summary = write(found)
+                summary = write(found, out=place)
         except KeyboardInterrupt:
             raise Stopped(f"finished trainings are saved in {out}: the same command continues") from None
         finally:

@@ -7,8 +7,6 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
-from farflung.config.reading import reason
-
 _CUSTOM = "custom"
 
 
@@ -26,6 +24,8 @@ def name_of(thing: Any) -> str:
 
 def import_module(name: str, what: str) -> ModuleType:
     """Imports the module that a user has named; whatever it raises becomes a ValueError of one line."""
+    from farflung.config.reading import reason  # imports NumPy, for which help need not wait
+
     if not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(f"the module of {what} must be a name such as my_module, not {name!r}")
     try:

@@ -11,7 +11,7 @@ import itertools
 import numbers
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +54,12 @@ def checked(function: F) -> F:
 def fits(value: Any, kind: Any) -> bool:
     """Whether a value is what an annotation says; of long sequences, only the first values are looked at."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if _is_array_like(kind):
+        return (
+            hasattr(value, "__array__")
+            or isinstance(value, numbers.Number | Sequence)
+            or any(fits(value, part) for part in parts)
+        )
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, part) for part in parts)
     if origin is collections.abc.Callable:
@@ -76,6 +82,8 @@ def fits(value: Any, kind: Any) -> bool:
 def described(kind: Any) -> str:
     """What an annotation asks for, in words."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if _is_array_like(kind):
+        return "an array"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(described(part) for part in parts))
     if _is_sequence(origin):
@@ -84,6 +92,11 @@ def described(kind: Any) -> str:
         return f"an array [{kind.dim_str.strip()}]"
     name = getattr(origin or kind, "__name__", str(kind))
     return _WORDS.get(origin or kind, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
+
+
+def _is_array_like(kind: Any) -> bool:
+    """Whether the kind is NumPy's `ArrayLike`, or that or something else."""
+    return any(getattr(typing.get_origin(part) or part, "__name__", "") == "_SupportsArray" for part in typing.get_args(kind))
 
 
 def _is_sequence(origin: Any) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from shutil import copyfileobj
 from typing import Any
@@ -17,7 +17,8 @@ from farflung.config.reading import read_arrays, reading, spend
 from farflung.data.columns import EXTRA, read_columns
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
 from farflung.data.sources import from_json, size_of, source_to_json, to_json
-from farflung.runs.files import sync, umask, write_errors
+from farflung.runs.destinations import Destination, claimed_file
+from farflung.runs.files import write_errors
 
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""
@@ -30,18 +31,25 @@ Parts = Iterable[Dataset]
 Writer = Callable[[Parts, Path], Contents]
 
 
-def save_dataset(data: Dataset | Parts, path: str | Path, *, force: bool = False, staging: Path | None = None) -> Contents:
+def save_dataset(data: Dataset | Parts, path: str | Path | Destination, *, force: bool = False) -> Contents:
     """Writes a dataset, or its parts one by one; the file's suffix is the format.
 
     Args:
         path: ends with `.npz`, `.parquet`, or `.h5` for d3rlpy.
         force: replace an existing file.
-        staging: a folder on the same disk for the incomplete file; by default a new folder beside the file.
     """
-    path = Path(path)
-    check_file(path, force)
-    with _complete_file(path, staging) as new:
-        return _WRITERS[path.suffix]([data] if isinstance(data, Dataset) else data, new)
+    with claimed_file(path) as place, write_errors(place.name):
+        if not isinstance(path, Destination):
+            place.check_unbegun(force=force)
+        check_file(place, force)
+        contents = write_dataset(data, place.fresh() / place.path.name)
+        place.publish((place.path.name,) if force else ())
+    return contents
+
+
+def write_dataset(data: Dataset | Parts, path: Path) -> Contents:
+    """Writes a dataset to a file that nobody reads before it is complete."""
+    return _WRITERS[path.suffix]([data] if isinstance(data, Dataset) else data, path)
 
 
 def load_dataset(path: str | Path) -> Dataset:
@@ -57,15 +65,12 @@ def load_dataset(path: str | Path) -> Dataset:
         return checked(readers[path.suffix](path))
 
 
-def check_file(path: Path, force: bool) -> None:
+def check_file(place: Destination, force: bool) -> None:
     """Raises ValueError if a dataset cannot be written to the file; call it before collecting the dataset."""
-    if path.suffix not in _WRITERS:
-        raise ValueError(f"a dataset's file ends with {', '.join(_WRITERS)}, unlike {path.name}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a directory, not a file")
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
-    _check_package(path)
+    if place.path.suffix not in _WRITERS:
+        raise ValueError(f"a dataset's file ends with {', '.join(_WRITERS)}, unlike {place.path.name}")
+    place.check_new(force=force)
+    _check_package(place.path)
 
 
 def _check_package(path: Path) -> None:
@@ -76,10 +81,10 @@ def _check_package(path: Path) -> None:
 def _write_npz(parts: Parts, path: Path) -> Contents:
     """Writes each column to a temporary file, and packs the files when the number of episodes is known."""
     contents = Contents()
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".farflung-") as folder, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         files: dict[str, Any] = {}
         for part in contents.counting(parts):
-            files = files or {name: stack.enter_context(Path(folder, name).open("w+b")) for name in part.columns}
+            files = files or {name: stack.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in part.columns}
             for name, file in files.items():
                 file.write(np.ascontiguousarray(getattr(part, name)).data)
         last = contents.latest
@@ -263,16 +268,3 @@ def _write_d3rlpy(parts: Parts, path: Path) -> Contents:
 
 
 _WRITERS: dict[str, Writer] = {".npz": _write_npz, ".parquet": _write_parquet, ".h5": _write_d3rlpy}
-
-
-@contextlib.contextmanager
-def _complete_file(path: Path, staging: Path | None) -> Iterator[Path]:
-    """A temporary file to write, which takes the path's name when it is complete."""
-    with write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=staging or path.parent, prefix=f".{path.name}-") as folder:
-            new = Path(folder, path.name)
-            yield new
-            new.chmod(0o666 & ~umask())
-            sync(new)
-            new.replace(path)

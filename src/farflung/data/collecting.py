@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import shutil
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from farflung.config import Explore
 from farflung.config.checks import check_playing, whole_number, whole_seeds
 from farflung.config.options import ALGORITHM
-from farflung.data.archives import load_dataset, save_dataset
+from farflung.data.archives import load_dataset, write_dataset
 from farflung.data.episodes import Dataset, Source, cut, joined, vector_episodes
 from farflung.data.goals import Place, Reward, relabel
 from farflung.data.sources import hosted_table_source, hosted_vector_source, source_of
@@ -29,7 +28,8 @@ from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
 from farflung.policies.rollout import Trajectories, play
 from farflung.runs import interrupts
 from farflung.runs.checkpoints import CheckpointWarning
-from farflung.runs.files import locked, open_collection
+from farflung.runs.destinations import Destination
+from farflung.runs.files import complete_file, write_errors
 from farflung.runs.run import Run, typical_seed
 from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.players import OVER, Episodes, Player
@@ -179,17 +179,18 @@ def _relabelled(part: Dataset, goal: int | Place, radius: float | None, reward: 
 
 
 @contextlib.contextmanager
-def parts_folder(folder: Path, about: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder that holds the parts of a dataset until it is complete; parts of a dataset about anything else are deleted."""
-    open_collection(folder, dict(about), force=True)
-    with locked(folder):
-        try:
-            yield folder
-        except BaseException:
-            if not _path(folder, 0).exists():
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
+def begun_parts(place: Destination, about: Mapping[str, Any], *, force: bool = False) -> Iterator[Path]:
+    """The folder that holds the parts of a dataset until it is complete.
+
+    Raises ValueError if it holds parts of a dataset about anything else, which `force` discards.
+    """
+    with write_errors(place.name):
+        place.begin(about, force=force)
+    try:
+        yield place.unfinished
+    finally:
+        if not _path(place.unfinished, 0).exists():
+            place.discard()
 
 
 def resumed_parts(folder: Path, play: Callable[[int, Dataset | None], Iterator[Dataset]]) -> Iterator[Dataset]:
@@ -204,8 +205,8 @@ def resumed_parts(folder: Path, play: Callable[[int, Dataset | None], Iterator[D
         yield before
         first += 1
     for number, part in enumerate(play(first, before), first):
-        with interrupts.uninterrupted():
-            save_dataset(part, _path(folder, number), force=True)
+        with interrupts.uninterrupted(), complete_file(_path(folder, number)) as new:
+            write_dataset(part, new)
         yield part
 
 

@@ -1,6 +1,7 @@
 """Minari datasets: written part by part, and read as arrays without running any program that a file names."""
 
 import contextlib
+import errno
 import itertools
 import json
 import math
@@ -30,10 +31,10 @@ from farflung.config.reading import (
 )
 from farflung.data.archives import KEY
 from farflung.data.columns import EXTRA, read_columns
-from farflung.data.episodes import COLUMNS, Contents, Dataset, Source, checked, joined
+from farflung.data.episodes import Contents, Dataset, Source, checked, joined
 from farflung.data.sources import from_json, installed, observed_world, parts_in, read_parts, read_space, to_json, write_space
-from farflung.runs import interrupts
-from farflung.runs.files import sync, write_errors
+from farflung.runs.destinations import Destination, claimed_file
+from farflung.runs.files import write_errors
 from farflung.worlds.point_maze import POINT_MAZE
 from farflung.worlds.projection import Box
 
@@ -61,13 +62,17 @@ def minari_path(dataset_id: str) -> Path:
         raise ValueError(f"Minari cannot store datasets in {error.filename}: {error.strerror}") from None
 
 
-def check_is_new(dataset_id: str, force: bool) -> None:
+def claimed_dataset(dataset_id: str) -> contextlib.AbstractContextManager[Destination]:
+    """The place of a dataset among Minari's, locked until the end of the block."""
+    return claimed_file(minari_path(dataset_id), more=(_NAMESPACE,))
+
+
+def check_is_new(dataset_id: str, place: Destination, force: bool) -> None:
     """Raises ValueError if a dataset with this id may not be written; call it before collecting the dataset."""
-    path = minari_path(dataset_id)
-    if path.exists() and not force:
+    if place.path.exists() and not force:
         raise ValueError(f"there is a Minari dataset {dataset_id} already: choose another id, or replace it with --force")
-    if path.exists() and not (path / "data").is_dir():
-        raise ValueError(f"{path} is no Minari dataset, so it is not replaced: choose another id")
+    if place.path.exists() and not (place.path / "data").is_dir():
+        raise ValueError(f"{place.path} is no Minari dataset, so it is not replaced: choose another id")
 
 
 def to_minari(
@@ -79,7 +84,7 @@ def to_minari(
     author: str | None = None,
     author_email: str | None = None,
     code_permalink: str | None = None,
-    staging: Path | None = None,
+    place: Destination | None = None,
 ) -> Contents:
     """Writes a dataset, or its parts one by one, for `minari.load_dataset(dataset_id)`.
 
@@ -87,15 +92,15 @@ def to_minari(
         data_format: `hdf5`, the fastest to write, `arrow`, a tenth of the size, or `parquet`.
         force: replace an existing dataset.
         author: the dataset's author, for its metadata; likewise `author_email`, and `code_permalink`, a link to the code.
-        staging: a folder on the same disk for the incomplete dataset; by default a new folder among Minari's datasets.
+        place: the destination, if it is locked already, as `claimed_dataset` yields it.
     """
-    with _complete_dataset(dataset_id, force, staging):
+    with _new_dataset(dataset_id, force, place):
         contents = Contents()
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
             about = {"author": author, "author_email": author_email, "code_permalink": code_permalink}
             storage = storage or _new(dataset_id, part, data_format, **about)
-            _check_room(Path(storage.data_path), part)
+            _check_room(storage, part)
             storage.update_episodes(_buffers(part))
             players = (_player(part.source, agent) for agent in part.agents.tolist())
             storage.update_episode_metadata(players, range(contents.num_episodes - len(part), contents.num_episodes))
@@ -118,34 +123,38 @@ def _player(source: Source, agent: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _complete_dataset(dataset_id: str, force: bool, staging: Path | None) -> Iterator[None]:
-    """Makes Minari write to a temporary folder, which takes the dataset's place when the dataset is complete."""
-    check_is_new(dataset_id, force)
-    path, root = minari_path(dataset_id), minari_path("any-v0").parent
-    with write_errors(path), tempfile.TemporaryDirectory(prefix=".farflung-", dir=staging or root) as folder:
-        with _minari_root(folder):
-            yield
-            new = minari_path(dataset_id)
-        for file in new.rglob("*"):
-            sync(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for namespace in Path(folder).rglob(_NAMESPACE):
-            place = root / namespace.relative_to(folder)
-            if not place.exists():
-                namespace.replace(place)
-        with interrupts.uninterrupted():
-            if path.exists():
-                path.rename(Path(folder, "old"))
-            new.rename(path)
+def _new_dataset(dataset_id: str, force: bool, claimed: Destination | None) -> Iterator[None]:
+    """Makes Minari write to the folder of what is unfinished; a complete dataset is published."""
+    with claimed_dataset(dataset_id) if claimed is None else contextlib.nullcontext(claimed) as place, write_errors(place.name):
+        if claimed is None:
+            place.check_unbegun(force=force)
+        check_is_new(dataset_id, place, force)
+        root, name = minari_path("any-v0").parent, place.path.name
+        with tempfile.TemporaryDirectory(prefix=".minari-", dir=place.unfinished) as folder:
+            with _minari_root(folder):
+                yield
+            new = place.fresh()
+            Path(folder, dataset_id).rename(new / name)
+            for namespace in Path(folder).rglob(_NAMESPACE):
+                where = root / namespace.relative_to(folder)
+                if not where.exists():
+                    namespace.replace(new / _NAMESPACE if where.parent.resolve() == place.folder else where)
+        place.publish((name,) if force else ())
 
 
-def _check_room(folder: Path, part: Dataset) -> None:
-    """Raises OSError if the disk has no room for a part: HDF5 would find out too late, and crash."""
-    size = sum(file.stat().st_size for file in folder.glob(_HDF5))
-    needed = sum(getattr(part, name).nbytes for name in COLUMNS) + _BYTES_PER_EPISODE * len(part)
-    if hasattr(os, "posix_fallocate"):
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            os.posix_fallocate(trial.fileno(), size, needed)
+def _check_room(storage: Any, part: Dataset) -> None:
+    """Raises OSError if the disk is too full for the episodes, since HDF5 may crash the process when it finds out."""
+    if storage.FORMAT != "hdf5" or not hasattr(os, "posix_fallocate"):
+        return
+    folder = Path(storage.data_path)
+    numbers = part.observations.nbytes + part.actions.nbytes + part.rewards.nbytes
+    size = 2 * numbers + len(part) * _BYTES_PER_EPISODE  # whole numbers take twice the room there
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            os.posix_fallocate(file.fileno(), (folder / _HDF5).stat().st_size, size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):  # others: the disk cannot reserve room
+                raise
 
 
 @contextlib.contextmanager

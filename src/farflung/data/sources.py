@@ -279,7 +279,8 @@ def source_to_json(source: Source) -> str:
             "environment": source.environment,
             "world": world,
             "projection": None if source.projection is None else dataclasses.asdict(source.projection),
-        }
+        },
+        sort_keys=True,  # the metadata of a part that was read has another order
     )
 
 

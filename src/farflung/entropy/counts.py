@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from farflung.numerics.arrays import count_by_index, lookup
+from farflung.numerics.arrays import count_by_index, later_occurrences, lookup
 
 _FRACTION_BITS = 26
 
@@ -38,7 +38,7 @@ def plug_in(num_states: int) -> Entropy:
         return entropy_of_counts(count_by_index(states, num_states), states.size)
 
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
-        counts = lookup(count_by_index(states, num_states), states) - _later_visits(states)
+        counts = lookup(count_by_index(states, num_states), states) - later_occurrences(states, num_states)
         return lookup(jnp.asarray(_gain_of_count(states.size)), counts)
 
     return Entropy(value, gains)
@@ -61,7 +61,7 @@ def ragged_plug_in(num_states: int) -> Entropy:
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
         is_real = states < num_states
         all_counts = count_by_index(states, num_states + 1)
-        counts = lookup(all_counts, states) - _later_visits(states)
+        counts = lookup(all_counts, states) - later_occurrences(states, num_states + 1)
         steps = jnp.where(is_real, _weighted_log(counts) - _weighted_log(counts - 1), 0.0)
         later = jax.lax.cumsum(steps, axis=steps.ndim - 1, reverse=True)
         length = jnp.sum(is_real, axis=-1, keepdims=True)
@@ -82,13 +82,6 @@ def _entropy(sum_of_weighted_logs: Float[Array, "*axes"], num_samples: Int[Array
 
 def _weighted_log(counts: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
     return counts * jnp.log(jnp.maximum(counts, 1))
-
-
-def _later_visits(states: Int[Array, "*axes times"]) -> Int[Array, "*axes times"]:
-    """How often a trajectory returns to its current state later."""
-    time = jnp.arange(states.shape[-1])
-    is_later = jnp.expand_dims(time[None] > time[:, None], tuple(range(states.ndim - 1)))
-    return jnp.sum((states[..., :, None] == states[..., None, :]) & is_later, axis=-1, dtype=jnp.int32)
 
 
 def entropy_of_counts(counts: Int[Array, "*axes state"], num_samples: int) -> Float[Array, "*axes"]:

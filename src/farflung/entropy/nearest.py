@@ -3,16 +3,19 @@
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.spatial import KDTree
 from scipy.special import digamma
 
 from farflung.entropy.counts import Entropy
 from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
+
+if TYPE_CHECKING:
+    from scipy.spatial import KDTree
 
 _FLOOR = 1e-3
 _MOST_LEFT_OUT = 16
@@ -252,7 +255,9 @@ def _blocks(num_states: int, num_times: int) -> Iterator[slice]:
         yield from (slice(i, min(i + size, last)) for i in range(first, last, size))
 
 
-def _tree(points: Float[np.ndarray, "point feature"]) -> KDTree:
+def _tree(points: Float[np.ndarray, "point feature"]) -> "KDTree":
+    from scipy.spatial import KDTree  # takes a while, and counts don't need it
+
     return KDTree(points, balanced_tree=False, compact_nodes=False)
 
 

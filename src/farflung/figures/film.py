@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,8 @@ from farflung.config import Film
 from farflung.figures import maps
 from farflung.figures.style import STYLE, plain, team_label
 from farflung.policies.rollout import play
-from farflung.runs.files import umask, write_errors
+from farflung.runs.destinations import claimed_file
+from farflung.runs.files import write_errors
 from farflung.runs.run import Run, typical_seed
 
 _DPI = 100
@@ -82,16 +82,17 @@ def film(
     """
     settings = Film("", element=element, seconds=seconds, fps=fps)
     path = Path(path)
-    make_writer = _writer(path, force)
-    episode = episode_of(run, settings.element)
-    num_frames = min(episode.horizon + 1, max(2, round(settings.seconds * settings.fps)))
-    speed = max(num_frames / settings.seconds, _LOWEST_FPS)
-    writer = make_writer(fps=speed)
-    figure, show = draw_episode(episode)
-    try:
-        with write_errors(path), tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".farflung-") as folder:
-            unfinished = Path(folder) / path.name
-            with writer.saving(figure, unfinished, _DPI):
+    make_writer = _writer(path)
+    with claimed_file(path) as place, write_errors(place.name):
+        place.check_new(force=force)
+        place.check_unbegun(force=force)
+        episode = episode_of(run, settings.element)
+        num_frames = min(episode.horizon + 1, max(2, round(settings.seconds * settings.fps)))
+        speed = max(num_frames / settings.seconds, _LOWEST_FPS)
+        writer = make_writer(fps=speed)
+        figure, show = draw_episode(episode)
+        try:
+            with writer.saving(figure, place.fresh() / path.name, _DPI):
                 for number, time in enumerate(np.linspace(0, episode.horizon, num_frames).round().astype(int).tolist()):
                     show(time)
                     writer.grab_frame()
@@ -99,10 +100,9 @@ def film(
                         on_progress(number + 1, num_frames)
                 for _ in range(round(_SECONDS_AT_THE_END * speed)):
                     writer.grab_frame()
-            unfinished.chmod(0o666 & ~umask())
-            unfinished.replace(path)
-    except subprocess.CalledProcessError:
-        raise ValueError(f"ffmpeg cannot write {path.name}, perhaps because it lacks H.264: choose a .gif") from None
+        except subprocess.CalledProcessError:
+            raise ValueError(f"ffmpeg cannot write {path.name}, perhaps because it lacks H.264: choose a .gif") from None
+        place.publish((path.name,) if force else ())
     return path
 
 
@@ -173,13 +173,9 @@ def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
     return figure, show
 
 
-def _writer(path: Path, force: bool) -> Callable[..., AbstractMovieWriter]:
+def _writer(path: Path) -> Callable[..., AbstractMovieWriter]:
     if path.suffix not in (".gif", ".mp4"):
         raise ValueError(f"a film's file ends with .gif or .mp4, unlike {path.name}")
-    if path.is_dir():
-        raise ValueError(f"{path} is a directory, not a file")
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists already: choose another file, or replace it with --force")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.parent} to write {path.name} to")
     if path.suffix == ".gif":

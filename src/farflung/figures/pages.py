@@ -2,7 +2,6 @@
 
 import base64
 import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -13,8 +12,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from farflung.config.reading import member
-from farflung.runs.files import save_figure, to_csv, write_atomically, write_errors
+from farflung.runs.destinations import Destination, claimed
+from farflung.runs.files import save_figure, to_csv, write_errors
 
 _TEMPLATES = Environment(
     loader=PackageLoader("farflung.figures"),
@@ -25,6 +24,7 @@ _TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.filters |= {"base64": lambda content: base64.b64encode(content).decode("ascii"), "grouped": "{:,}".format}
+_FIGURES, _DATA, _PAGE = "figures", "data", "index.html"
 VERDICT_CLASSES = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
 """The CSS class of a table cell with a verdict."""
 
@@ -80,29 +80,30 @@ def write_page(
     values: Mapping[str, Any],
     plots: Mapping[str, Plot],
     tables: Mapping[str, Sequence[Sequence[object]]],
-    out: Path,
+    out: str | Path | Destination,
     began: float,
     executor: Executor | None = None,
 ) -> dict[str, Any]:
-    """Writes `figures/`, `data/` and then the page that shows them, and returns what the summary of every study has.
+    """Writes `figures/`, `data/` and the page that shows them, and returns what the summary of every study has.
 
     Args:
         values: what the template shows; `config` is the config of the study.
         began: when the work began, by `time.perf_counter()`.
         executor: draws the figures in parallel.
     """
-    with write_errors(out):
-        pictures = _save_figures(plots, out / "figures", executor)
-        data = member(out, "data")
-        data.mkdir(exist_ok=True)
+    with claimed(out) as place, write_errors(place.name):
+        new = place.fresh()
+        pictures = _save_figures(plots, new / _FIGURES, executor)
+        (new / _DATA).mkdir()
         for name, rows in tables.items():
-            write_atomically(data / f"{name}.csv", to_csv(rows))
+            (new / _DATA / f"{name}.csv").write_bytes(to_csv(rows).encode())
         seconds = time.perf_counter() - began
         page = render(template, pictures=pictures, seconds=seconds, version=version("farflung"), **values)
-        write_atomically(out / "index.html", page)
+        (new / _PAGE).write_text(page, encoding="utf-8")
+        place.publish((_FIGURES, _DATA, _PAGE))
     return {
         "farflung": version("farflung"),
-        "page": str(out / "index.html"),
+        "page": str(Path(place.name, _PAGE)),
         "seconds": time.perf_counter() - began,
         "preview": values["config"].quick,
         "seeds": list(values["config"].seed_values),
@@ -116,25 +117,15 @@ def versions() -> str:
 
 
 def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | None) -> list[Picture]:
-    """Saves each figure as PNG and SVG; the folder is replaced as a whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = folder.parent / f".{folder.name}"
-    shutil.rmtree(fresh, ignore_errors=True)  # left behind by a process that was killed
-    fresh.mkdir()
-    try:
-        jobs = [plot.draw for plot in plots.values()], [fresh / name for name in plots]
-        for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
-            pass
-        pictures = [
-            Picture(f"figure-{name}", plot.title, plot.caption, (fresh / f"{name}.svg").read_bytes())
-            for name, plot in plots.items()
-        ]
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return pictures
+    """Saves each figure as PNG and SVG in a new folder."""
+    folder.mkdir()
+    jobs = [plot.draw for plot in plots.values()], [folder / name for name in plots]
+    for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
+        pass
+    return [
+        Picture(f"figure-{name}", plot.title, plot.caption, (folder / f"{name}.svg").read_bytes())
+        for name, plot in plots.items()
+    ]
 
 
 def _draw(draw: Callable[[], Figure], path: Path) -> None:

@@ -15,13 +15,14 @@ class TensorBoard:
     """Writes event files, in one folder per seed; TensorBoard's HParams page shows hyperparameters and final values."""
 
     def __init__(self, directory: str | Path) -> None:
-        self._directory = Path(directory)
+        self._shown = Path(directory)
+        self._directory = self._shown.absolute()  # an environment may change the current directory
         self._writers: dict[int, Any] = {}
         self._last_step = 0
         self._end: Any = None
 
     def __str__(self) -> str:
-        return f"tensorboard --logdir {self._directory}"
+        return f"tensorboard --logdir {self._shown}"
 
     def start(self, config: Explore) -> None:
         # Not a SummaryWriter: it writes from a thread, and if a full disk ends that thread, the training waits for it forever.
@@ -70,12 +71,13 @@ class CSV:
     """Writes a folder: `config.json`, `metrics.csv`, which grows during training, and at the end `final.csv`."""
 
     def __init__(self, directory: str | Path) -> None:
-        self._directory = Path(directory)
+        self._shown = Path(directory)
+        self._directory = self._shown.absolute()  # an environment may change the current directory
         self._file: TextIO | None = None
         self._is_empty = True
 
     def __str__(self) -> str:
-        return str(self._directory / "metrics.csv")
+        return str(self._shown / "metrics.csv")
 
     def start(self, config: Explore) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,8 @@ class Wandb:
     """
 
     def __init__(self, project: str = "farflung", group: str | None = None, directory: str | Path | None = None) -> None:
-        self._project, self._group, self._directory = project, group, directory
+        self._project, self._group = project, group
+        self._directory = None if directory is None else Path(directory).absolute()
         self._runs: dict[int, Any] = {}
 
     def __str__(self) -> str:

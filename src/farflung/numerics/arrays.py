@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int, Num, Shaped
 
 _LARGEST_INDEX = 2**31 - 1
 _MOST_UNROLLED = 16
+_MOST_COMPARED = 64
 
 
 @custom_vmap
@@ -65,6 +67,24 @@ def lookup(table: Shaped[Array, " row"], index: Int[Array, "*shape"]) -> Shaped[
 def count_by_index(index: Int[Array, "*shape"], num_rows: int) -> Int[Array, " {num_rows}"]:
     """The number of times each row occurs in `index`."""
     return _scatter_add(num_rows)(index, jnp.ones((1,) * index.ndim, jnp.int32))
+
+
+def later_occurrences(index: Int[Array, "*axes time"], num_rows: int) -> Int[Array, "*axes time"]:
+    """How often each entry, a number below `num_rows`, occurs again later along the last axis."""
+    num_times = index.shape[-1]
+    if num_times <= _MOST_COMPARED:
+        later = np.triu(np.ones((num_times, num_times), bool), 1).reshape(*(1,) * (index.ndim - 1), num_times, num_times)
+        return jnp.sum((index[..., :, None] == index[..., None, :]) & later, axis=-1, dtype=jnp.int32)
+    time = jax.lax.broadcasted_iota(jnp.int32, index.shape, index.ndim - 1)
+    if num_rows * num_times <= _LARGEST_INDEX:  # one number for row and time sorts several times faster than two
+        row, when = jnp.divmod(jax.lax.sort(index * num_times + time, is_stable=False), num_times)
+    else:
+        row, when = jax.lax.sort((index, time), num_keys=1, is_stable=True)
+    # Sorted like this, a row's occurrences follow one another in time: as many are left as there are up to the row's last.
+    is_last = jnp.concatenate([row[..., 1:] != row[..., :-1], jnp.ones_like(row[..., :1], bool)], axis=-1)
+    last = jax.lax.cummin(jnp.where(is_last, time, num_times), axis=index.ndim - 1, reverse=True)
+    series = jnp.arange(index.size // num_times, dtype=jnp.int32).reshape(*index.shape[:-1], 1)
+    return _scatter_add(index.size)(series * num_times + when, last - time).reshape(index.shape)
 
 
 def sum_by_index(index: Int[Array, "*shape"], values: Float[Array, "*#shape"], num_rows: int) -> Float[Array, " {num_rows}"]:

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import math
-import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,10 @@ from farflung.config import Explore
 from farflung.config.checks import whole_number
 from farflung.config.reading import check_version, member, parse_object, read_arrays, read_bytes, read_object, reading
 from farflung.runs import run
-from farflung.runs.files import FORMAT_VERSION, LOCK, locked, write_atomically, write_errors
+from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
+from farflung.runs.files import FORMAT_VERSION, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
-from farflung.runs.run import CONFIG, METRICS, UNFINISHED, WORLD, world_to_bytes
+from farflung.runs.run import METRICS, WORLD, world_to_bytes
 from farflung.training.progress import HostStatistics, Progress, TrainingState
 from farflung.worlds.world import World
 
@@ -51,12 +51,14 @@ class Checkpoint:
 class Checkpointer:
     """Writes and reads the checkpoints of one training, in the directory of its run."""
 
-    out: Path
+    place: Destination
     config: Explore
     world: World
     minutes: float = MINUTES
     num_updates: int | None = None
     """A checkpoint is due after this many updates, even if `minutes` have not passed."""
+    has_started: bool = field(init=False, default=False)
+    """Whether the training has started, if there was a checkpoint from that."""
     _last_update: int = field(init=False, default=0)
     _last_time: float = field(init=False, default_factory=time.monotonic)
     _has_failed: bool = field(init=False, default=False)
@@ -68,16 +70,16 @@ class Checkpointer:
 
     @property
     def folder(self) -> Path:
-        return self.out / UNFINISHED
+        return self.place.unfinished
 
     def check_alone(self) -> None:
         """Raises ValueError if a file, such as a logger's, has been added to the run's directory."""
         for name in sorted(self._files() - self._files_before):
-            raise ValueError(f"{name} has appeared in {self.out}, the directory of the run: choose another directory for logs")
+            where = f"{self.place.name}, the directory of the run"
+            raise ValueError(f"{name} has appeared in {where}: choose another directory for logs")
 
     def _files(self) -> frozenset[str]:
-        paths = self.out.iterdir() if self.out.is_dir() else ()
-        return frozenset(path.name for path in paths if path.name != UNFINISHED)
+        return frozenset(path.name for path in self.place.folder.iterdir() if path.name != UNFINISHED)
 
     def new_metrics_table(self) -> MetricsTable:
         return MetricsTable(self.config.seeds, self.folder / METRICS)
@@ -121,50 +123,53 @@ class Checkpointer:
             self._last_update, self._last_time = checkpoint.training_state.update, time.monotonic()
             return checkpoint
         if self._unreadable:
-            raise ValueError(f"no checkpoint of {self.out} can be read: start the training again with --force")
+            raise ValueError(f"no checkpoint of {self.place.name} can be read: start the training again with --force")
         return None
 
     @contextlib.contextmanager
     def resume_hint(self) -> Iterator[None]:
-        """Adds a hint to errors: how to resume from the last checkpoint, if there is one."""
+        """Adds a hint to errors: how to resume from the last checkpoint, if there is one and it can be used."""
         try:
             yield
         except ValueError as error:
-            if not _checkpoints(self.folder):
+            if not (self.has_started and _checkpoints(self.folder)):
                 raise
-            raise ValueError(f"{error}; continue from the last checkpoint with farflung resume {self.out}") from error
-
-    def discard(self) -> None:
-        """Removes all checkpoints; without its config, which is removed first, a folder cannot be resumed."""
-        (self.folder / CONFIG).unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+            raise ValueError(f"{error}; continue from the last checkpoint with farflung resume {self.place.name}") from error
 
 
 @contextlib.contextmanager
 def new_checkpoints(
-    out: Path, config: Explore, world: World, minutes: float = MINUTES, updates: int | None = None
+    out: str | Path | Destination,
+    config: Explore,
+    world: World,
+    minutes: float = MINUTES,
+    updates: int | None = None,
+    *,
+    force: bool = False,
+    may_continue: bool = False,
 ) -> Iterator[Checkpointer]:
-    """The checkpointer of a new training; checkpoints of an earlier unfinished training are discarded."""
-    checkpointer = Checkpointer(out, config, world, minutes, updates)
-    folder, is_new = checkpointer.folder, not out.exists()
-    with write_errors(out):
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, out):
-            for old in folder.iterdir():
-                if old.name != LOCK:
-                    shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-            content = world_to_bytes(world)
-            write_atomically(folder / WORLD, content)
-            header = run.write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
-            write_atomically(folder / CONFIG, header)
-            try:
-                yield checkpointer
-            finally:
-                if not _checkpoints(folder):
-                    checkpointer.discard()
-                    with contextlib.suppress(OSError):
-                        if is_new:
-                            out.rmdir()
+    """The checkpointer of a training that starts.
+
+    Args:
+        force: discard an earlier training or replace an earlier run.
+        may_continue: continue an earlier training of the same settings and the same world.
+    """
+    with claimed(out) as place:
+        content = world_to_bytes(world)
+        header = run.write_header(config, version("farflung"), stepping=world.stepping, sha256={WORLD: _sha256(content)})
+        with write_errors(place.name):
+            is_same = place.is_begun and (place.unfinished / CONFIG).read_bytes() == header.encode()
+            if force or not (may_continue and is_same):
+                run.check_destination(place, force)
+                place.discard()
+                write_atomically(place.unfinished / WORLD, content)
+                write_atomically(place.unfinished / CONFIG, header)
+        checkpointer = Checkpointer(place, config, world, minutes, updates)
+        try:
+            yield checkpointer
+        finally:
+            if not _checkpoints(place.unfinished):
+                place.discard()
 
 
 @contextlib.contextmanager
@@ -176,15 +181,14 @@ def open_checkpoints(
     Args:
         world: the world of the run; needed only if it cannot be made from its file, such as one defined by your own program.
     """
-    folder, unusable = out / UNFINISHED, f"{str(out)[:200]} cannot be resumed"
+    unusable = f"{str(out)[:200]} cannot be resumed"
     with reading(unusable):
-        is_unfinished, is_run = (folder / CONFIG).is_file(), (out / CONFIG).is_file()
-        for path in (folder, *folder.iterdir()) if is_unfinished else ():
-            if path.is_symlink() or not (path.is_dir() or path.is_file()):  # writing would have effects elsewhere
-                raise ValueError(f"{path.name} is a link or a pipe")
-    if not is_unfinished:
-        raise ValueError(f"{out} {'is finished' if is_run else 'holds no unfinished training'}: there is nothing to resume")
-    with locked(folder, out):
+        is_unfinished = (out / UNFINISHED).is_dir()
+    with claimed(out) if is_unfinished else contextlib.nullcontext() as place:
+        if place is None or not place.is_begun:
+            found = "is finished" if (out / CONFIG).is_file() else "holds no unfinished training"
+            raise ValueError(f"{out} {found}: there is nothing to resume")
+        folder = place.unfinished
         with reading(unusable, folder / CONFIG, folder / WORLD):
             header = read_object(member(folder, CONFIG))
             config = run.read_config(header)
@@ -197,7 +201,7 @@ def open_checkpoints(
             if stepping.keys() != world.stepping.keys():
                 raise ValueError(f"its stepping has {', '.join(stepping)} instead of {', '.join(world.stepping)}")
             world = world.with_environment(**stepping)
-        yield Checkpointer(out, config, world, minutes, updates)
+        yield Checkpointer(place, config, world, minutes, updates)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -1,28 +1,20 @@
-"""Atomic files, locks, and folders that never mix the results of different settings."""
+"""Files: JSON, CSV, archives of arrays and figures, atomic writing, new folders."""
 
 import contextlib
 import csv
 import io
 import json
 import os
-import shutil
-import socket
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
-from matplotlib.figure import Figure
 
-from farflung.config.reading import check_version, file_size, read_object
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 3
-LOCK = "lock"
-"""The lock file of a folder, which names the process that holds the lock."""
-_COLLECTION = "contents.json"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -50,42 +42,14 @@ def _literal(cell: object) -> object:
 
 
 @contextlib.contextmanager
-def write_errors(path: Path) -> Iterator[None]:
+def write_errors(path: str | Path) -> Iterator[None]:
     """Turns an OSError into a ValueError of one line that names the path."""
     try:
         yield
+    except BrokenPipeError:  # the reader of the output has gone
+        raise
     except OSError as error:
         raise ValueError(f"cannot write to {path}: {error.strerror or error}") from None
-
-
-def open_collection(path: Path, contents: dict[str, Any], *, force: bool = False) -> None:
-    """Creates a folder for many results of the same settings, or opens one that was created with these settings.
-
-    The folder records `contents`, so that results of another version or other settings are never added to it. With `force`,
-    a folder of other contents is emptied first.
-    """
-    path = path.absolute()
-    wanted = json.loads(json.dumps(contents))  # as it is read back: no tuples
-    with write_errors(path):
-        if path.is_dir() and any(path.iterdir()):
-            if not (path / _COLLECTION).is_file():
-                raise ValueError(f"{path} is not empty and holds no results: choose another directory")
-            try:
-                found = read_object(path / _COLLECTION)
-                check_version(found.pop("format_version", None), FORMAT_VERSION, found.get("farflung"))
-                if found == wanted:
-                    return
-                keys = sorted(key for key in wanted.keys() | found.keys() if found.get(key) != wanted.get(key))
-                described = "with " + ", ".join(f"{key} {found.get(key)} instead of {wanted.get(key)}" for key in keys)
-            except ValueError as error:
-                described = f"that cannot be read ({error})"
-            if not force:
-                raise ValueError(f"{path} holds results {described}: choose another directory, or discard them with --force")
-            with locked(path):
-                shutil.rmtree(path)
-        path.mkdir(parents=True, exist_ok=True)
-        header = {"format_version": FORMAT_VERSION, **wanted}
-        write_atomically(path / _COLLECTION, json.dumps(header, indent=2) + "\n")
 
 
 def archive(arrays: Mapping[str, Any]) -> bytes:
@@ -100,37 +64,13 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes JSON files, CSV files of rows and NumPy archives, by the suffixes of their names; figures have no suffix."""
     for name, result in results.items():
         if name.endswith(".json"):
-            write_atomically(folder / name, to_json(result, indent=2) + "\n")
+            (folder / name).write_text(to_json(result, indent=2) + "\n", encoding="utf-8")
         elif name.endswith(".csv"):
-            write_atomically(folder / name, to_csv(result))
+            (folder / name).write_bytes(to_csv(result).encode())
         elif name.endswith(".npz"):
-            write_atomically(folder / name, archive(result))
+            (folder / name).write_bytes(archive(result))
         else:
             save_figure(result, folder / name)
-
-
-@contextlib.contextmanager
-def open_results(path: Path, command: str, settings: dict[str, Any], *, force: bool = False) -> Iterator[None]:
-    """A folder for the results of one command, where `write_results` overwrites results of the same settings.
-
-    A new folder is removed again if the command writes nothing.
-    """
-    was_there = path.exists()
-    open_collection(path, {"farflung": version("farflung"), "command": command, **settings}, force=force)
-    try:
-        with write_errors(path):
-            yield
-    finally:
-        if not was_there and [child.name for child in path.iterdir()] == [_COLLECTION]:
-            shutil.rmtree(path)
-
-
-def is_results_of(path: Path, command: str) -> bool:
-    """Whether a folder holds the results of a command."""
-    try:
-        return read_object(path / _COLLECTION).get("command") == command
-    except (OSError, ValueError):
-        return False
 
 
 @contextlib.contextmanager
@@ -155,18 +95,21 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file that appears under its name only when it is complete and on the disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with complete_file(path) as new:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def complete_file(path: Path) -> Iterator[Path]:
+    """A hidden file to write, which takes the name `path` when it is complete and on the disk."""
+    new = path.with_name(f".{path.name}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~umask())
-        Path(name).replace(path)
+        yield new
+        sync(new)
+        new.replace(path)
         sync(path.parent)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def append(path: Path, content: bytes, num_bytes: int) -> None:
@@ -193,61 +136,11 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def locked(folder: Path, what: Path | None = None) -> Iterator[None]:
-    """Exclusive lock on a folder; a second process gets a ValueError that names `what`, by default the folder, and the first.
-
-    A killed process holds no lock.
-    """
-    path = folder / LOCK
-    own: list[os.stat_result] = []
-
-    def sign(handle: int) -> None:
-        own.append(os.fstat(handle))
-        with contextlib.suppress(OSError):  # a full disk
-            os.truncate(handle, 0)
-            # After a blank: on Windows no other process can read the first byte, which is the locked one.
-            os.write(handle, f" process {os.getpid()} on {socket.gethostname()}\n".encode())
-
-    # The short timeout allows for a retry if the previous holder removes the file in the same moment.
-    lock = FileLock(path, timeout=0.1, thread_local=False, on_acquired=sign)
-    with write_errors(what or folder):
-        try:
-            lock.acquire()
-        except Timeout:
-            raise ValueError(f"{what or folder} is in use by {_holder(path)}") from None
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the folder may be gone or read-only; without a holder the file locks nothing
-            if os.path.samestat(own[0], path.lstat()):  # otherwise the folder is a new one, with the lock of another holder
-                path.unlink()
-        lock.release()
-
-
-def _holder(path: Path) -> str:
-    """The process that holds a lock, as far as its file can be read."""
-    with contextlib.suppress(OSError, ValueError):
-        file_size(path)  # raises ValueError unless it is a regular file
-        with path.open("rb", buffering=0) as file:
-            file.seek(1)
-            if words := file.read(64).decode(errors="replace").split():
-                return " ".join(words)
-    return "another process"
-
-
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
     """Saves a figure as PNG and SVG; the layout is computed once for both."""
     formats: dict[str, dict[str, Any]] = {".png": {"dpi": 150}, ".svg": {"metadata": {"Date": None}}}
     for suffix, options in formats.items():
         file = io.BytesIO()
         figure.savefig(file, format=suffix[1:], **options)
-        write_atomically(path.with_suffix(suffix), file.getvalue())
+        path.with_suffix(suffix).write_bytes(file.getvalue())
         figure.set_layout_engine("none")
-
-
-def umask() -> int:
-    """The process's file mode creation mask."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,15 +1,14 @@
 """A training run, and its directory on disk: open formats, written atomically, read back to the same objects."""
 
-import contextlib
 import hashlib
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +16,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from matplotlib.figure import Figure
 
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
@@ -25,8 +23,8 @@ from farflung.config.checks import check_text
 from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading, spend
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
-from farflung.runs.files import FORMAT_VERSION, archive, save_figure, sync, to_json, umask, write_errors
-from farflung.runs.interrupts import uninterrupted
+from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
+from farflung.runs.files import FORMAT_VERSION, archive, save_figure, to_json, write_errors
 from farflung.runs.metrics_table import read_table, write_table
 from farflung.training.metrics import Metrics
 from farflung.training.progress import HostStatistics, last_percent
@@ -35,10 +33,11 @@ from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
-CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS, SUMMARY = "metrics.csv", "summary.json"
 POLICIES, WORLD, PATHS = "policies.npz", "world.npz", "paths.npz"
-UNFINISHED = "unfinished"
-"""The folder of checkpoints in the directory of a run whose training is not finished."""
 _FILES = {CONFIG, METRICS, POLICIES, WORLD, PATHS, SUMMARY, "figure.png", "figure.svg", "film.gif"}
 _DEFAULTS_OF_FORMAT_1 = {"preset": "paper"}
 _LEAF = "network"
@@ -129,48 +128,48 @@ def typical_seed(run: Run) -> int:
     return run.config.seeds[int(np.argsort(final)[(len(final) - 1) // 2])]
 
 
-def check_destination(path: Path, force: bool) -> None:
-    """Raises ValueError unless a run can be saved at `path`, so that a training does not start in vain."""
-    with write_errors(path):
-        if (path / UNFINISHED).is_symlink():
-            raise ValueError(f"{path / UNFINISHED} is a symbolic link, which is never followed: choose another directory")
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is a file, not a directory")
-        names = {child.name for child in path.iterdir()} - {UNFINISHED} if path.exists() else set()
-        if (path / UNFINISHED / CONFIG).is_file():  # other files may lie beside it: saving replaces only those of a run
-            if not force:
-                advice = f"finish it with farflung resume {path}, or discard it with --force"
-                raise ValueError(f"{path} holds an unfinished training: {advice}")
-        elif names:
-            if not _is_run(path):
-                raise ValueError(f"{path} is not empty and holds no run: choose another directory")
-            if not force:
-                raise ValueError(f"{path} already holds a run: choose another directory, or replace it with --force")
-            if others := sorted(names - _FILES):
-                raise ValueError(f"{path} holds more than a run ({others[0]}), so it is not replaced: choose another directory")
-            if path.resolve() == Path.cwd():
-                raise ValueError("the current directory cannot be replaced: choose another one")
-        parent = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryDirectory(dir=parent):
-            pass
+def check_destination(place: Destination, force: bool) -> None:
+    """Raises ValueError unless a run may be saved there."""
+    others = place.others()
+    if place.is_begun:  # other files may lie beside it: saving replaces only those of a run
+        if not force:
+            advice = f"finish it with farflung resume {place.name}, or discard it with --force"
+            raise ValueError(f"{place.name} holds an unfinished training: {advice}")
+    elif others:
+        if not _is_run(place.folder):
+            raise ValueError(f"{place.name} is not empty and holds no run: choose another directory")
+        if not force:
+            raise ValueError(f"{place.name} already holds a run: choose another directory, or replace it with --force")
+        if more := sorted(others - _FILES):
+            raise ValueError(f"{place.name} holds more than a run ({more[0]}), so it is not replaced: choose another directory")
 
 
-def save_run(run: Run, path: str | Path, *, force: bool = False, figures: Mapping[str, Figure] | None = None) -> None:
+def save_run(
+    run: Run, path: str | Path | Destination, *, force: bool = False, figures: Mapping[str, "Figure"] | None = None
+) -> None:
     """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
-    path = Path(path)
-    check_destination(path, force)
-    place = path.resolve()
-    with write_errors(path):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        within = place / UNFINISHED if (place / UNFINISHED).is_dir() else place.parent
-        staging = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=within))
-        staging.chmod(0o777 & ~umask())
-        try:
-            _write(run, staging, figures or {})
-            with uninterrupted():
-                _move_into_place(staging, place)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    with claimed(path) as place, write_errors(place.name):
+        check_destination(place, force)
+        _write(run, place.fresh(), figures or {})
+        place.publish(_FILES, _FILES, is_final=is_finished(run))
+
+
+def is_finished(run: Run) -> bool:
+    """Whether there is nothing to resume: the training was neither interrupted nor stopped by an error."""
+    return not run.summary.get("is_interrupted") and "stopped_because" not in run.summary
+
+
+def finished_run(place: Destination, config: Explore, world: World) -> Run | None:
+    """The finished run that lies there, if the same version has trained it with these settings in this world."""
+    if place.is_begun or not (place.folder / CONFIG).is_file():
+        return None
+    try:
+        found = load_run(place.folder)
+    except ValueError:
+        return None
+    is_same = found.config == config and found.world.identity == world.identity
+    is_same = is_same and read_object(place.folder / CONFIG)["farflung"] == version("farflung")
+    return found if is_same and is_finished(found) else None
 
 
 def discard_run(path: Path) -> None:
@@ -210,7 +209,7 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
     return Run(config, world, updates, metrics, policies, summary, host_statistics, paths)
 
 
-def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
+def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
     summary = {**run.summary, "format_version": FORMAT_VERSION}
     (directory / SUMMARY).write_text(to_json(summary, indent=2) + "\n", encoding="utf-8")
     write_table(directory / METRICS, run.config.seeds, run.updates, run.steps, run.metrics)
@@ -225,8 +224,6 @@ def _write(run: Run, directory: Path, figures: Mapping[str, Figure]) -> None:
     (directory / CONFIG).write_text(write_header(run.config, run.summary["farflung"], sha256=checksums), encoding="utf-8")
     for name, figure in figures.items():
         save_figure(figure, directory / name)
-    for file in directory.iterdir():
-        sync(file)
 
 
 def _is_run(path: Path) -> bool:
@@ -237,32 +234,6 @@ def _is_run(path: Path) -> bool:
     return {"format_version", "farflung", "config"} <= header.keys()
 
 
-def _move_into_place(staging: Path, path: Path) -> None:
-    if not path.exists():
-        staging.rename(path)
-        return
-    if not any(path.iterdir()) or (path / UNFINISHED).is_dir():
-        # The directory stays, since it may be a process's current one. The config, which marks a run as complete, is removed
-        # first and comes last.
-        new = sorted((file.name for file in staging.iterdir()), key=CONFIG.__eq__)
-        for name in (CONFIG, *_FILES.difference(new)):
-            (path / name).unlink(missing_ok=True)
-        for name in new:
-            (staging / name).replace(path / name)
-        sync(path)
-        return
-    check_destination(path, force=True)
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}-replaced-", dir=path.parent))
-    path.rename(old / path.name)
-    try:
-        staging.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            (old / path.name).rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def write_header(config: Explore, farflung: str, **more: Any) -> str:
     """The text of `config.json`: the config, further entries, and a checksum of both."""
     header = {"format_version": FORMAT_VERSION, "farflung": farflung, "config": config.as_json(), **more}
@@ -271,10 +242,10 @@ def write_header(config: Explore, farflung: str, **more: Any) -> str:
 
 def read_config(header: Mapping[str, Any]) -> Explore:
     """The config in the content of `config.json`."""
-    version = check_version(header["format_version"], FORMAT_VERSION, header.get("farflung"))
+    number = check_version(header["format_version"], FORMAT_VERSION, header.get("farflung"))
     if "checksum" in header and header["checksum"] != _checksum({key: header[key] for key in header if key != "checksum"}):
         raise ValueError(f"{CONFIG} is damaged")
-    settings = (_DEFAULTS_OF_FORMAT_1 if version < 2 else {}) | header["config"]
+    settings = (_DEFAULTS_OF_FORMAT_1 if number < 2 else {}) | header["config"]
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return Explore(**given)
 

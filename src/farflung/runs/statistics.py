@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import stdtrit
 
 from farflung.runs.run import Run
 
@@ -34,7 +34,8 @@ def mean_and_interval(
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     if len(values) < 2:
         return mean, None
-    return mean, np.asarray(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values.astype(np.float64), axis=0))
+    standard_error = values.std(axis=0, ddof=1, dtype=np.float64) / np.sqrt(len(values))
+    return mean, np.asarray(stdtrit(len(values) - 1, 0.975) * standard_error)
 
 
 def wilson_interval(
@@ -73,6 +74,8 @@ def bootstrap(statistic: Callable[..., Any], *samples: Float[np.ndarray, "_ *axe
 
     The statistic takes the samples and `axis`, as NumPy's reductions do, and reduces all axes of a sample.
     """
+    from scipy import stats  # takes long to import
+
     axes = tuple(range(-samples[0].ndim, 0))
     value = float(statistic(*samples, axis=axes))
     if min(len(sample) for sample in samples) < 2:

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import importlib
+import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from farflung import figures
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
@@ -24,7 +25,6 @@ from farflung.config.checks import MOST, check_checkpoints, check_name
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.credit import Credit
-from farflung.figures import notebook
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.arrays import runs_on_cpu
@@ -33,6 +33,8 @@ from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
+from farflung.runs.destinations import Destination, claimed
+from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
@@ -56,7 +58,7 @@ def explore(
     algorithm: str | OwnAlgorithm = ALGORITHM,
     credit: str | Credit | None = None,
     entropy: str | OwnEntropy = ENTROPY,
-    out: str | Path | None = None,
+    out: str | Path | Destination | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
@@ -67,8 +69,8 @@ def explore(
 ) -> Run:
     """Trains a team of agents to maximise the entropy of the states that they visit together.
 
-    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; `resume` continues it. If nothing was
-    recorded yet, the interrupt is raised.
+    An interrupt (Ctrl-C) ends the training early, saves and returns what there is; the same call, or `resume`, continues it. If
+    nothing was recorded yet, the interrupt is raised.
 
     >>> run = explore("room-det", agents=2, updates=20, seeds=(0, 1))
     >>> run.metrics.entropy.shape == (2, len(run.updates))
@@ -83,7 +85,8 @@ def explore(
             its MODULE:NAME.
         entropy: the entropy to maximise: `auto` for the world's own estimate, an `Entropy`, a function of the world that makes
             one, or its MODULE:NAME.
-        out: the directory to save the run in; by default nothing is written.
+        out: the directory to save the run in; by default nothing is written. A run or an unfinished training of the same
+            settings that is already there is returned or continued, unless a part of it is your own program.
         force: replace a run that is already there.
         on_progress: called a few times a second.
         loggers: follow the training; `tensorboard`, `csv`, `wandb` and `trackio` write to a new folder in `logs`.
@@ -94,6 +97,7 @@ def explore(
     """
     for name in settings:
         check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
+    keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
     defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
@@ -102,26 +106,27 @@ def explore(
             settings[name] = part
         elif part is not None and not isinstance(part, str):
             settings[name] = name_of(part)
-    if isinstance(world, str | Path):
-        config, made = Explore(str(world), **settings), None
-    else:
-        if settings.get("horizon") is not None or settings.get("slip") is not None:
-            raise ValueError("horizon and slip are part of the world that was given")
-        made = as_world(world).with_environment()
-        config = Explore(made.name, **settings)
-    return explore_config(
-        config,
-        made,
-        own,
-        given=settings.keys(),
-        out=out,
-        force=force,
-        on_progress=on_progress,
-        loggers=loggers,
-        live=live,
-        checkpoint_minutes=checkpoint_minutes,
-        checkpoint_updates=checkpoint_updates,
-    )
+    with contextlib.nullcontext() if out is None else claimed(out) as place:
+        if isinstance(world, str | Path):
+            config, made = Explore(str(world), **settings), None
+        else:
+            if settings.get("horizon") is not None or settings.get("slip") is not None:
+                raise ValueError("horizon and slip are part of the world that was given")
+            made = as_world(world).with_environment()
+            config = Explore(made.name, **settings)
+        return explore_config(
+            config,
+            made,
+            own,
+            given=settings.keys(),
+            out=place,
+            force=force,
+            on_progress=on_progress,
+            loggers=loggers,
+            live=live,
+            checkpoint_minutes=checkpoint_minutes,
+            checkpoint_updates=checkpoint_updates,
+        )
 
 
 def explore_config(
@@ -130,7 +135,7 @@ def explore_config(
     own: UserParts = UserParts(),  # noqa: B008
     *,
     given: Collection[str],
-    out: str | Path | None = None,
+    out: Destination | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
@@ -154,10 +159,18 @@ def explore_config(
         check_num_samples(config, world.projection, world.horizon)
     if out is None:
         return _train(config, world, algorithm, None, on_progress, loggers, live=live)
-    out = Path(out)
-    run.check_destination(out, force)
-    with new_checkpoints(out, config, world, checkpoint_minutes, checkpoint_updates) as checkpointer:
+    may_continue = not force and not _has_own_parts(config, world)
+    if may_continue and (finished := run.finished_run(out, config, world)) is not None:
+        return finished
+    intervals = (checkpoint_minutes, checkpoint_updates)
+    with new_checkpoints(out, config, world, *intervals, force=force, may_continue=may_continue) as checkpointer:
         return _train(config, world, algorithm, checkpointer, on_progress, loggers, live=live)
+
+
+def _has_own_parts(config: Explore, world: World) -> bool:
+    """Whether a part of the training is the user's own program, which may have changed under the same name."""
+    names = (config.world, config.algorithm, config.credit, config.entropy)
+    return any(":" in str(name) for name in names) or (world.is_hosted and not getattr(world, "settings", None))
 
 
 def resume(
@@ -183,6 +196,7 @@ def resume(
         entropy: your own entropy; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
+    keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
@@ -220,7 +234,7 @@ def _train(
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
-    name = config.name if checkpointer is None else checkpointer.out.resolve().name
+    name = config.name if checkpointer is None else checkpointer.place.folder.name
     with (
         contextlib.nullcontext() if checkpointer is None else checkpointer.resume_hint(),
         interrupts.stoppable(),
@@ -233,14 +247,21 @@ def _train(
             checkpointer.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
-        with ThreadPoolExecutor(1) as pool:  # the ceiling is computed while the team trains
+        state = None if checkpoint is None else checkpoint.training_state
+        trials = begin([config], [world], training_state=state, algorithm=algorithm)
+        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
             highest = pool.submit(_ceiling, config, world)
-            if live and on_progress is None and notebook.is_notebook():
-                followers.add(notebook.LiveCurve(highest))
-            state = None if checkpoint is None else checkpoint.training_state
-            trials = begin([config], [world], training_state=state, algorithm=algorithm)
+            random = None if world.is_hosted else pool.submit(_baseline, config, world)
+            if checkpointer is not None:
+                checkpointer.has_started = True
+                pool.submit(importlib.import_module, "farflung.figures")  # matplotlib takes long to import
+            if live and on_progress is None and "IPython" in sys.modules:
+                from farflung.figures import notebook
+
+                if notebook.is_notebook():
+                    followers.add(notebook.LiveCurve(highest))
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
-        baseline = _baseline(config, world)
+        baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
@@ -250,9 +271,9 @@ def _train(
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
-            run.save_run(trained, checkpointer.out, force=True, figures={"figure": figures.explored(trained)})
-            if not trained.summary["is_interrupted"] and "stopped_because" not in trained.summary:
-                checkpointer.discard()
+            from farflung.figures import explored
+
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)})
     return trained
 
 

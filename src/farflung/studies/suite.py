@@ -1,7 +1,6 @@
 """Many trainings in one folder: some compile while others train, and each run is saved when it is finished."""
 
 import contextlib
-import glob
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -12,10 +11,11 @@ from typing import NamedTuple
 import jax
 
 from farflung.config import Explore
-from farflung.config.reading import member
+from farflung.config.reading import member, one_line_errors
 from farflung.figures.style import team_label
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.runs import interrupts
+from farflung.runs.destinations import claimed
 from farflung.runs.run import Run, discard_run, load_run, save_run, steps_per_update
 from farflung.studies.trials import Status, Trials, algorithm_of, begin, finish, pause_every
 from farflung.worlds.tabular import TabularMDP
@@ -112,16 +112,17 @@ def train_all(
 
 
 def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:
-    """The finished runs in the folder; unusable runs and leftovers are deleted."""
+    """The finished runs in the folder; unusable runs are deleted."""
     runs = {}
     for name, config in wanted.items():
-        folder = member(out, name)
-        for left in folder.parent.glob(f".{glob.escape(folder.name)}-*"):  # of a process that was killed while writing
-            if left.is_dir() and not left.is_symlink():
-                discard_run(left)
+        with one_line_errors(f"{out} cannot be used"):
+            folder = member(out, name)
         if not folder.exists():
             continue
         try:
+            with claimed(folder) as place:  # finishes or cleans up what a killed process has left
+                if not place.others():
+                    continue
             run = load_run(folder)
             if run.config == config and run.summary.keys() >= _NEEDED and not run.summary["is_interrupted"]:
                 runs[name] = run

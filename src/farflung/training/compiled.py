@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt
 from farflung.algorithms import Algorithm
 from farflung.numerics.compilation import ONCE, ReproducibleIfWorld
 from farflung.policies.rollout import Trajectories, play
-from farflung.training.metrics import Metrics, measure_batch
+from farflung.training.metrics import Metrics, measure_batch, measured_in
 from farflung.training.progress import (
     RECORDS_PER_CHUNK,
     Arrays,
@@ -156,8 +156,7 @@ def _advance(
 
             return index, learned, jax.lax.cond(row < num_records, with_row, lambda table: table, table)
 
-        columns = jax.eval_shape(measured, first, state)
-        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), measured_in(world))
         # One round for each record, and one more that runs the remaining updates and measures nothing.
         _, (state, faults), table = jax.lax.fori_loop(0, num_records + 1, record, (first, (state, faults), table))
         return Arrays(keys, state, faults), table, are_finite(state)

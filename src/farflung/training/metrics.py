@@ -53,6 +53,13 @@ class Metrics(NamedTuple):
         return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
 
 
+def measured_in(world: Any) -> Metrics:
+    """Zeros for the metrics that `measure_batch` measures in a world."""
+    has_particles = world.projection is not None and world.projection.neighbours > 0
+    zeros = Metrics._make(np.zeros((len(Metrics._fields), 1)))
+    return zeros if has_particles else zeros._replace(particle_entropy=None)
+
+
 def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
     """The metrics of a batch that a team has played in a world."""
     if world.projection is not None:

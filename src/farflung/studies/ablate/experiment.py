@@ -20,7 +20,7 @@ from farflung.config import CREDITS, PRESETS, Ablate, Explore
 from farflung.policies import TabularSoftmax, softmax_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
-from farflung.runs.files import locked, open_collection
+from farflung.runs.destinations import Destination, claimed, open_collection
 from farflung.runs.run import Run, final_values
 from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
 from farflung.worlds.named import make_tabular_world
@@ -127,7 +127,7 @@ def name_of(pair: Pair, rate: float) -> str:
 
 def ablate(
     config: Ablate,
-    out: str | Path,
+    out: str | Path | Destination,
     *,
     force: bool = False,
     on_progress: Callable[[SuiteStatus], None] | None = None,
@@ -139,15 +139,15 @@ def ablate(
         force: delete the results in the folder if another version or other settings wrote them.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
     """
-    out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
-    open_collection(out, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     settings = tuple(Setting(world, agents) for world in worlds for agents in config.agents)
     runs: dict[tuple[Setting, str], Run] = {}
     ceilings: dict[Setting, Ceiling] = {}
     variances: dict[tuple[Setting, str], dict[str, float]] = {}
-    with locked(out):
+    with claimed(out) as place:
+        open_collection(place, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
         for number, setting in enumerate(settings):
             if number > 0:
                 jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
@@ -155,7 +155,7 @@ def ablate(
             groups = _groups(config, setting)
             folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
             with compiling_threads() as pool:
-                found = dict(train_all(folders, worlds, out, pool, report_all, note))
+                found = dict(train_all(folders, worlds, place.folder, pool, report_all, note))
             runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
             report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
             ceilings[setting] = ceiling(world, setting.agents)

@@ -15,6 +15,7 @@ from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
 from farflung.figures.curves import draw_curve
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.runs.destinations import Destination
 from farflung.runs.run import final_values
 from farflung.runs.statistics import Difference, mean_and_interval, mean_difference
 from farflung.studies.ablate.experiment import (
@@ -35,7 +36,7 @@ _Comparisons = Mapping[tuple[Setting, str], Difference]
 """By how many percentage points of the ceiling the defaults' team is above each baseline."""
 
 
-def write_ablation(ablation: Ablation, out: Path, began: float) -> dict[str, Any]:
+def write_ablation(ablation: Ablation, out: str | Path | Destination, began: float) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary.
 
     Args:

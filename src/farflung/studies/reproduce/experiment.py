@@ -22,7 +22,7 @@ from farflung.numerics.compilation import SELDOM
 from farflung.policies import TabularSoftmax
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
-from farflung.runs.files import locked, open_collection
+from farflung.runs.destinations import Destination, claimed, open_collection
 from farflung.runs.run import Run, final_values
 from farflung.studies.concentration.experiment import as_distributions, measured_samples
 from farflung.studies.reproduce.claims import DELTA, EPSILON, KINDS, Cell, Findings
@@ -58,7 +58,7 @@ class Collected(NamedTuple):
 
 def reproduce(
     config: Reproduce,
-    out: str | Path,
+    out: str | Path | Destination,
     *,
     force: bool = False,
     on_progress: Callable[[SuiteStatus], None] | None = None,
@@ -70,9 +70,8 @@ def reproduce(
         force: delete the results in the folder if another version or other settings wrote them.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
     """
-    out, report, note = Path(out), on_progress or (lambda _: None), on_note or (lambda _: None)
+    report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
-    open_collection(out, contents, force=force)
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     cells = [Cell(world, agents, kind) for world in worlds for kind in KINDS[:2] for agents in config.agents]
     groups = [
@@ -80,8 +79,9 @@ def reproduce(
     ]
     places = {_folder(schedule, cell): (schedule, cell) for cell in cells for schedule in config.schedules}
     # The pool measures the random policy while teams train, and then the trained policies.
-    with locked(out), compiling_threads() as pool:
-        training = train_all(groups, worlds, out, pool, report, note, is_brief=config.quick)
+    with claimed(out) as place, compiling_threads() as pool:
+        open_collection(place, contents, force=force)
+        training = train_all(groups, worlds, place.folder, pool, report, note, is_brief=config.quick)
         random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
         ceilings = {
             (name, agents): pool.submit(ceiling, world, agents, time_limit=_CEILING_SECONDS)

@@ -22,6 +22,7 @@ from farflung.figures.curves import draw_ceiling, draw_curve
 from farflung.figures.maps import draw_on_map, draw_policy
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, STYLE, VISITS
+from farflung.runs.destinations import Destination
 from farflung.runs.run import Run, typical_seed
 from farflung.runs.statistics import mean_and_interval
 from farflung.studies.concentration.experiment import as_distributions, measure_concentration
@@ -38,7 +39,9 @@ _Claims = Mapping[str, Sequence[Claim]]
 """The decided claims, by learning-rate schedule."""
 
 
-def write_report(reproduction: Reproduction, out: Path, began: float, executor: Executor | None = None) -> dict[str, Any]:
+def write_report(
+    reproduction: Reproduction, out: str | Path | Destination, began: float, executor: Executor | None = None
+) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary.
 
     Args:

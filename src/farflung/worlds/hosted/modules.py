@@ -11,8 +11,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-import gymnasium
-
 _SAFE_PATH, _BY_US = "PYTHONSAFEPATH", "farflung"
 
 
@@ -23,6 +21,8 @@ class OwnModules:
     """
 
     def __init__(self, folder: str, names: set[str]) -> None:
+        import gymnasium  # takes longer than farflung --help
+
         self._folder, self._names, self._registered_before = folder, names, set(gymnasium.registry)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -35,6 +35,8 @@ class OwnModules:
 
     def _registered(self) -> set[str]:
         """The modules of environments that the user's modules have registered."""
+        import gymnasium  # takes longer than farflung --help
+
         new = [spec for name, spec in gymnasium.registry.items() if name not in self._registered_before]
         return {str(spec.entry_point).partition(":")[0].partition(".")[0] for spec in new}
 

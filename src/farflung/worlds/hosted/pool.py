@@ -54,9 +54,12 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind in (None, GeneratorExit):
-            self._vector.close()
-        else:
-            self._kill()
+            try:
+                self._vector.close()
+                return
+            except Exception as error:  # the work is done, and must not be lost for that
+                warnings.warn(f"{self.name} cannot be closed: {_one_line(error)}", SimulatorWarning, stacklevel=2)
+        self._kill()
 
     def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
         """Plays one episode for each seed.

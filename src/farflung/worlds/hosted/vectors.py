@@ -59,9 +59,11 @@ class HostedVectors(HostedWorld):
     def remade(self, **stepping: Any) -> "HostedVectors":
         make = from_id(self.settings["environment"], self.settings["options"], self.horizon)
         observe = self.settings["observe"]
-        with contextlib.closing(first_copy(make, self.name)) as first:
-            env = first if observe is None else ObserveWrapper(first, observe)
-            made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        first = first_copy(make, self.name)
+        env = first if observe is None else ObserveWrapper(first, observe)
+        made: dict[str, Any] = {"observation_space": env.observation_space, "action_space": env.action_space}
+        with contextlib.suppress(Exception):  # an environment may raise anything
+            first.close()
         return dataclasses.replace(self, make=make, observe=observe, **made, **stepping)
 
     def state_of(self, observation: Any) -> Float[np.ndarray, " observation"]:

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import json
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,7 +86,7 @@ class HostedWorld(World):
 
     @property
     def identity(self) -> Hashable:
-        return self.name, self.horizon, repr(self.settings), self.projection
+        return self.name, self.horizon, json.dumps(self.settings, default=repr), self.projection
 
     @property
     def stepping(self) -> dict[str, Any]:
