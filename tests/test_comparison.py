@@ -14,6 +14,7 @@ from tests.made_runs import made_run
 from farflung import Metrics, compare, save_run
 from farflung.cli import _parse, main
 from farflung.config import METRICS
+from farflung.data.offline import OfflineScores
 from farflung.runs.run import final_values
 from farflung.studies.compare.comparison import interquartile_mean, probability_of_improvement
 from farflung.studies.compare.figures import compared
@@ -41,6 +42,48 @@ def test_scores_are_final_values_by_seed_and_task(runs, comparison):
     expected = [final_values(run.updates, run.metrics)["normalized_entropy"] for run in runs[2:4]]
     np.testing.assert_array_equal(comparison.scores["single"], np.transpose(expected))
     assert comparison.tasks == WORLDS
+
+
+def test_offline_results_are_compared_by_seed(few_samples):
+    good, bad = (
+        [OfflineScores(task, method, "data", {"success": rates}) for task in WORLDS]
+        for method, rates in (("iql", (0.9, 0.8)), ("bc", (0.1, 0.2)))
+    )
+    found = compare([*good, *bad])
+    assert found.metric == "success"
+    assert list(found.scores) == ["iql", "bc"]
+    np.testing.assert_array_equal(found.scores["iql"], [[0.9, 0.9], [0.8, 0.8]])
+    assert found.improvements["iql", "bc"].value == 1
+    assert not found.curves
+    assert len(compared(found).get_axes()) == len(found.aggregates["iql"]) + 2
+    with pytest.raises(ValueError, match="no metric in common"):
+        compare([good[0], OfflineScores("room-det", "bc", "data", {"return": (1.0, 2.0)})])
+    with pytest.raises(ValueError, match="several results on room-det"):
+        compare({"a": [good[0], good[0]], "b": bad})
+    with pytest.raises(ValueError, match="at least 2 seeds"):
+        compare({"a": good[:1], "b": [OfflineScores("room-det", "bc", "data", {"success": (1.0,)})]})
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"task_name": 1, "method": "bc", "dataset": "x"}',
+        '{"task_name": "x", "method": "bc", "dataset": "x", "score": 3}',
+    ]
+    + [
+        json.dumps({"task_name": "x", "method": "bc", "dataset": "x", "success": {"seeds": seeds}})
+        for seeds in (None, ["a"], 3)
+    ],
+)
+def test_offline_results_that_cannot_be_read_are_told_in_one_line(summary, tmp_path, capsys):
+    (tmp_path / "contents.json").write_text('{"command": "offline"}')
+    (tmp_path / "summary.json").write_text(summary)
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no results of farflung offline that can be read" in line
 
 
 def test_aggregates_are_the_trimmed_mean_and_the_tasks_means(comparison):

@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farflung.runs.statistics import Difference, contrast, holm, mean_and_interval, mean_difference, spread_difference
+from farflung.runs.statistics import (
+    Difference,
+    contrast,
+    holm,
+    mean_and_interval,
+    mean_difference,
+    spread_difference,
+    wilson_interval,
+)
 
 
 def test_the_interval_is_students():
@@ -78,3 +86,13 @@ def test_holm_rejects_what_its_definition_rejects():
             rejected.add(int(row))
             left -= 1
         assert {row for row, p_value in enumerate(holm(p_values.tolist())) if p_value <= 0.05} == rejected
+
+
+def test_intervals_of_success_rates_are_wilsons_and_within_0_and_1():
+    rates = np.array([[1.0, 0.0, 0.5], [1.0, 0.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    low, high = wilson_interval(rates)
+    for column, successes in enumerate((4, 0)):
+        expected = stats.binomtest(successes, 4).proportion_ci(method="wilson")
+        assert (low[column], high[column]) == pytest.approx((expected.low, expected.high))
+    assert 0 <= low.min() < high.max() <= 1
+    assert wilson_interval(rates[:1]) is None

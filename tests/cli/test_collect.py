@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import minari
 import numpy as np
@@ -70,6 +71,55 @@ def test_json_is_the_only_thing_on_stdout(trained, capsys):
     assert summary["entropy"] == pytest.approx(-np.sum(share * np.log(share)))
 
 
+def test_states_and_pairs_are_counted_and_the_author_is_named(trained, capsys):
+    about = ["--author", "A", "--author-email", "a@b.org", "--code-permalink", "https://b.org"]
+    assert main(["collect", trained, "--episodes", "6", "--epsilon", "0.5", "--temperature", "2", *about, "--json"]) == 0
+    captured = capsys.readouterr()
+    summary, steps = json.loads(captured.out), from_minari("farflung/my-maze-v0").steps()
+    assert summary["pairs"] == len(set(zip(steps.observations.tolist(), steps.actions.tolist(), strict=True)))
+    assert f"{summary['states']} states and {summary['pairs']} of 172 pairs of state and action occur" in captured.err
+    assert set(minari.load_dataset("farflung/my-maze-v0").storage.metadata["author"]) == {"A"}
+
+
+def test_rewards_of_a_function_are_collected_learnt_and_compared(trained, tmp_path, capsys):
+    Path("my_rewards.py").write_text("def stay(states, actions, after):\n    return 1.0 * (states == after)\n")
+    assert main(["collect", trained, "--episodes", "60", "--reward", "my_rewards:stay", "--format", "npz", "--quiet"]) == 0
+    steps = load_dataset(tmp_path / "my.maze.npz").steps()
+    np.testing.assert_array_equal(steps.rewards, steps.observations == steps.next_observations)
+    assert main(["offline", "my.maze.npz", "--seeds", "0", "1"]) == 2
+    assert "name the function again, with --reward MODULE:NAME" in capsys.readouterr().err
+    for method in ("q-learning", "bc"):
+        arguments = [
+            "--reward",
+            "my_rewards:stay",
+            "--seeds",
+            "0",
+            "1",
+            "--attempts",
+            "3",
+            "--reference",
+            "10",
+            "--out",
+            method,
+        ]
+        assert main(["offline", "my.maze.npz", "--method", method, *arguments, "--json"]) == 0
+        captured = capsys.readouterr()
+        summary = json.loads(captured.out)
+        assert "random actions" in captured.err
+        table = np.genfromtxt(tmp_path / method / "returns.csv", delimiter=",", names=True)
+        assert table["return_"].mean() == pytest.approx(summary["return"]["mean"])
+        assert summary["score"]["low"] <= summary["score"]["mean"] <= summary["score"]["high"]
+    assert main(["compare", "q-learning", "bc", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["metric"] == "score"
+    assert compared["tasks"] == ["my_rewards:stay in farflung/Maze-v0"]
+    assert list(compared["scores"]) == ["q-learning", "bc"]
+    assert main(["compare", "one=q-learning", "two=bc", "--metric", "success"]) == 2
+    assert "not all results have a success" in capsys.readouterr().err
+    assert main(["compare", trained, "bc"]) == 2
+    assert "either all are runs or all are offline results" in capsys.readouterr().err
+
+
 def test_a_goal_and_a_format_can_be_chosen(trained, tmp_path):
     arguments = ["--goal", "5", "7", "--format", "parquet", "--episodes", "40", "--quiet"]
     assert main(["collect", trained, *arguments]) == 0
@@ -96,7 +146,14 @@ def test_a_goal_and_a_format_can_be_chosen(trained, tmp_path):
         (["collect", "RUN", "--format", "npz", "--dataset", "x-v0"], "name the npz file with --out"),
         (["collect", "RUN", "--format", "npz", "--goal", "0", "0"], "(0, 0) is no cell that can be reached"),
         (["collect", "RUN", "--format", "npz", "--goal", "1", "2", "3"], "not 3 numbers"),
+        (["collect", "RUN", "--epsilon", "2"], "epsilon is a probability between 0 and 1, not 2.0"),
+        (["collect", "RUN", "--random", "--checkpoints", "3"], "random actions exclude epsilon, temperature and checkpoints"),
+        (["collect", "RUN", "--format", "npz", "--checkpoints", "9"], "checkpoints must be a number from 2 to 2"),
+        (["collect", "RUN", "--reward", "stay"], "reward is the MODULE:NAME of a function"),
+        (["collect", "RUN", "--reward", "a:b", "--goal", "3"], "either a goal or a reward function, not both"),
+        (["collect", "RUN", "--format", "npz", "--author", "A"], "author is for Minari datasets"),
         (["offline"], "offline needs DATASET"),
+        (["offline", "x.npz", "--task", "all"], "unknown task 'all': choose goals, rewards"),
         (["offline", "nothing.npz"], "there is no file nothing.npz"),
         (["offline", "x.npz", "--batches", "0"], "batches must be at least 1"),
     ],

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import numpy as np
 import pyarrow.parquet
@@ -99,3 +100,16 @@ def test_relabelled_rewards_keep_their_type(data, tmp_path):
     paid = relabel(data, reward=lambda states, actions, after: after / 7)
     save_dataset([data, paid], tmp_path / "data.npz")
     np.testing.assert_array_equal(load_dataset(tmp_path / "data.npz").rewards[50:], paid.rewards)
+
+
+def test_the_metadata_of_parquet_are_where_readers_look(data, tmp_path):
+    save_dataset(in_pieces([data], 20), tmp_path / "data.parquet")
+    for metadata in (
+        pyarrow.parquet.read_schema(tmp_path / "data.parquet").metadata,
+        pyarrow.parquet.read_table(tmp_path / "data.parquet").schema.metadata,
+    ):
+        assert json.loads(metadata[b"farflung"])["config"]["world"] == "FrozenLake-v1"
+    size = json.loads(pyarrow.parquet.read_metadata(tmp_path / "data.parquet").metadata[b"farflung_size"])
+    assert (size["episodes"], size["transitions"]) == (50, data.num_transitions)
+    assert (size["states"], size["pairs"]) == (np.count_nonzero(data.visits()), data.pairs().sum())
+    assert load_dataset(tmp_path / "data.parquet").source.metadata["pairs"] == size["pairs"]

@@ -33,7 +33,12 @@ def test_steps_and_visits_end_where_an_episode_ends(ragged):
     assert steps.next_observations.tolist() == [1, 2, 3, 1]
     assert steps.actions.tolist() == [2, 2, 2, 2]
     assert steps.rewards.tolist() == [0, 0, 1, 5]
+    assert steps.is_terminal.tolist() == [False, False, True, False]
     assert ragged.visits().tolist() == [2, 2, 1, 1]
+
+
+def test_a_dataset_is_shown_in_one_line(ragged):
+    assert repr(ragged) == "<Dataset: 2 episodes, 4 transitions, mean return 3, observations 0 to 3, actions 0 to 3>"
 
 
 def test_to_arrive_at_a_goal_pays_once_and_ends_the_episode(ragged):

@@ -18,6 +18,7 @@ def test_episodes_of_vectors_are_what_the_environment_does_when_told_the_same():
             observation, reward, *_ = environment.step(data.actions[episode, time])
             assert data.rewards[episode, time] == np.float32(reward)
     assert data.agents.tolist() == [0, 1, 0]
+    assert data.seeds.tolist() == seeds[:3].tolist()
     assert data.lengths.tolist() == [6, 6, 6]
     assert data.truncated.all()
     assert np.abs(data.actions).max() <= 2

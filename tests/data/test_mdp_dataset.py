@@ -1,5 +1,6 @@
 import sys
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
@@ -41,17 +42,20 @@ def test_d3rlpy_loses_no_step(data, tmp_path):
 
 
 def test_d3rlpy_takes_a_dataset(data):
-    pytest.importorskip("d3rlpy")
+    d3rlpy = pytest.importorskip("d3rlpy")
     dataset = to_d3rlpy(data)
     assert dataset.transition_count == data.num_transitions
     found = np.concatenate([episode.actions[: episode.transition_count, 0] for episode in dataset.episodes])
     np.testing.assert_array_equal(found, data.steps().actions)
     assert to_d3rlpy(data, one_hot=False).episodes[0].observations.shape[1] == 1
+    assert not gymnasium.__version__.startswith("1.0.")  # it was installed as the docs say
+    quiet = {"show_progress": False, "logger_adapter": d3rlpy.logging.NoopAdapterFactory()}
+    d3rlpy.algos.DiscreteBCConfig().create().fit(dataset, n_steps=2, n_steps_per_epoch=1, **quiet)
 
 
 def test_without_d3rlpy_one_line_says_how_to_get_it(data, monkeypatch):
     monkeypatch.setitem(sys.modules, "d3rlpy", None)
-    with pytest.raises(ValueError, match=r"^this needs d3rlpy: pip install d3rlpy$"):
+    with pytest.raises(ValueError, match=r"^this needs d3rlpy: pip install --no-deps d3rlpy, and what docs/datasets.md lists"):
         to_d3rlpy(data)
 
 

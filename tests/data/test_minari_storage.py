@@ -43,6 +43,7 @@ def test_minari_loads_what_was_written(data, data_format):
         assert episode.truncations.tolist() == [False] * 7 + [True]
         assert not episode.terminations.any()
         assert "EpisodeData(" in repr(episode)
+        np.testing.assert_array_equal(episode.infos["position"], np.asarray(data.source.world.positions)[episode.observations])
     assert_same(from_minari("farflung/room-v0"), data)
 
 
@@ -124,7 +125,7 @@ def test_datasets_of_others_are_read():
 def test_what_is_neither_discrete_nor_a_vector_is_refused():
     box = gymnasium.spaces.Box(0, 1, (2, 2))
     minari.create_dataset_from_buffers("box-v0", [], observation_space=box, action_space=gymnasium.spaces.Discrete(2))
-    with pytest.raises(ValueError, match=r"only numbers from 0 on and vectors can be read, .* not Box"):
+    with pytest.raises(ValueError, match=r"only numbers from 0 on and vectors can be read: .* not Box"):
         from_minari("box-v0")
 
 

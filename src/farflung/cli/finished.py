@@ -16,8 +16,7 @@ from farflung.config.checks import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from farflung.runs.run import Run
-    from farflung.studies.compare.comparison import Comparison, Estimate
+    from farflung.studies.compare.comparison import Comparison, Estimate, Result
 
 
 def compare(
@@ -47,13 +46,15 @@ def _split(argument: str) -> tuple[str, Path]:
     return (name, Path(path)) if equals and not Path(argument).exists() else ("", Path(argument))
 
 
-def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Run]] | list[Run]":
+def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Result]] | list[Result]":
+    from farflung.data.offline import load_scores
+    from farflung.runs.destinations import is_results_of
     from farflung.runs.run import load_run
 
     unnamed = [path for name, path in named if not name]
     if 0 < len(unnamed) < len(named):
         raise ValueError(f"either all runs have names or none: {unnamed[0]} has none")
-    runs = [load_run(path) for _, path in named]
+    runs: list[Result] = [load_scores(path) if is_results_of(path, "offline") else load_run(path) for _, path in named]
     if unnamed:
         return runs
     return {name: [run for run, (its, _) in zip(runs, named, strict=True) if its == name] for name, _ in named}
@@ -88,7 +89,7 @@ def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
 
 def _print(comparison: "Comparison", out: Path | None, console: "Console") -> None:
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
-    decimals = 2 if comparison.metric in ("percent_of_ceiling", "support") else 3
+    decimals = 2 if comparison.metric in ("percent_of_ceiling", "support", "return") else 3
     measures = [names[measure] for measure in next(iter(comparison.aggregates.values()))]
     title = f"{comparison.metric.replace('_', ' ')}: {' · '.join(comparison.tasks)}"
     scores = table(title, "algorithm", "seeds", *measures)
@@ -104,7 +105,8 @@ def _print(comparison: "Comparison", out: Path | None, console: "Console") -> No
     console.print("below each number: its 95% interval, a stratified bootstrap over seeds")
     if comparison.left_out:
         console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")
-    print_saved(console, out, "comparison.png", "the numbers and a figure with performance profiles and learning curves")
+    curves = " and learning curves" if comparison.curves else ""
+    print_saved(console, out, "comparison.png", f"the numbers and a figure with performance profiles{curves}")
 
 
 def _cell(estimate: "Estimate", decimals: int) -> str:

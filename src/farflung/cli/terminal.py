@@ -133,9 +133,13 @@ def use_all_cores() -> None:
     threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
 
 
-def import_world(name: str | None) -> None:
-    """Imports the module of a user's own world, since a run by itself never imports a module from the current folder."""
-    find_here(name)
+def import_world(name: str | None, function: str | None = None) -> None:
+    """Imports the module of a user's own world, since a run by itself never imports a module from the current folder.
+
+    Args:
+        function: a reward function of the user's own, which may lie in the current folder too.
+    """
+    find_here(name, function)
     if name is not None:
         check_world(name)
 

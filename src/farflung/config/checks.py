@@ -122,6 +122,22 @@ def check_checkpoints(minutes: Any, updates: Any) -> None:
         whole_number("checkpoint_updates", updates)
 
 
+def check_playing(random: bool, epsilon: Any, temperature: Any, checkpoints: Any) -> None:
+    """Checks how a team plays the episodes of a dataset."""
+    if not (isinstance(epsilon, numbers.Real) and 0 <= float(epsilon) <= 1):
+        raise ValueError(f"epsilon is a probability between 0 and 1, not {epsilon}")
+    check_positive("temperature", temperature)
+    if checkpoints is not None:
+        whole_number("checkpoints", checkpoints)
+    if random and (epsilon or temperature != 1 or checkpoints is not None):
+        raise ValueError("random actions exclude epsilon, temperature and checkpoints, which are about the team's actions")
+
+
+def check_function(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not all(name.partition(":")):
+        raise ValueError(f"{what} is the MODULE:NAME of a function, such as my_module:{what}, not {name!r}")
+
+
 def check_share(name: str, value: Any) -> None:
     if not 0 < _real(value) <= 1:
         raise ValueError(f"{name} must be above 0 and at most 1, not {value}")

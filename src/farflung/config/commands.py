@@ -51,10 +51,24 @@ class Collect(_OfRun):
     """Random seed for actions and transitions; the same seed gives the same data."""
     random: bool = False
     """Play random actions instead of the team's, for comparison."""
+    epsilon: float = 0.0
+    """Probability of a random action in place of the team's, so that the dataset covers more actions in each state."""
+    temperature: float = 1.0
+    """Above 1, the team's policies are flatter: action probabilities are raised to 1/temperature and normalised."""
+    checkpoints: Annotated[int | None, default_is("the trained team only")] = None
+    """Stages of training, from the untrained to the trained team, that take turns, as in a replay buffer. Trains again."""
     goal: Annotated[tuple[float, ...], default_is("none: the world's own rewards, if it has any", "NUMBER ...")] = ()
     """Goal with reward 1 at which episodes end: row and column in a map, an observation, or features such as x and y."""
     goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
     """Distance at which a state that is a vector counts as the goal."""
+    reward: Annotated[str | None, default_is("the world's own rewards, if it has any", "MODULE:NAME")] = None
+    """Function of observations, actions and next observations (arrays with a row per step) that returns the rewards."""
+    author: Annotated[str | None, default_is("none", "NAME")] = None
+    """Author, for the metadata of a Minari dataset."""
+    author_email: Annotated[str | None, default_is("none", "EMAIL")] = None
+    """Author's e-mail address, for the metadata of a Minari dataset."""
+    code_permalink: Annotated[str | None, default_is("none", "URL")] = None
+    """Link to the code that made the dataset, for the metadata of a Minari dataset."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "episodes", checks.whole_number("episodes", self.episodes))
@@ -66,38 +80,75 @@ class Collect(_OfRun):
             checks.check_positive("goal_radius", self.goal_radius)
             if not self.goal:
                 raise ValueError("goal_radius needs a goal: give one with --goal")
+        checks.check_playing(self.random, self.epsilon, self.temperature, self.checkpoints)
+        if self.reward is not None:
+            checks.check_function("reward", self.reward)
+            if self.goal:
+                raise ValueError("a dataset has either a goal or a reward function, not both")
+        for name in ("author", "author_email", "code_permalink"):
+            if getattr(self, name) is not None:
+                checks.check_text(name, getattr(self, name))
+                if not self.format.startswith("minari"):
+                    raise ValueError(f"{name} is for Minari datasets, not for the format {self.format}")
 
 
-_OFFLINE_DEFAULTS: dict[bool, dict[str, Any]] = {
-    False: {"batches": 100, "batch_size": 20, "learning_rate": 0.1},
-    True: {"batches": 2000, "batch_size": 64, "learning_rate": 0.003, "goals": 36},
+_OFFLINE_DEFAULTS: dict[tuple[str, bool], dict[str, Any]] = {
+    ("goals", False): {"method": "q-learning", "batches": 100, "batch_size": 20, "learning_rate": 0.1, "max_steps": 200},
+    ("goals", True): {
+        "method": "iql",
+        "batches": 2000,
+        "batch_size": 64,
+        "learning_rate": 0.003,
+        "max_steps": 200,
+        "goals": 36,
+    },
+    ("rewards", False): {"method": "q-learning", "batches": 2000, "batch_size": 20, "learning_rate": 0.1},
+    ("rewards", True): {"method": "iql", "batches": 5000, "batch_size": 256, "learning_rate": 0.001, "sharpness": 10.0},
 }
-"""Defaults of `farflung offline` for tables, as in the paper, and (True) for networks, where states are vectors."""
+"""Defaults of `farflung offline`, by the task and by whether states are vectors; for goals in tables, the paper's."""
+_GOALS_ONLY, _REWARDS_ONLY = ("goals", "goal_radius"), ("reference", "reward", "sharpness")
 
 
 @dataclass(frozen=True)
 class OfflineLearning:
-    """Learn from a dataset to reach every state, and report which states are reached.
+    """Learn from a dataset, from its rewards or to reach every state, and report how well that works.
 
-    DATASET is the id of a Minari dataset, or an .npz or .parquet file that `farflung collect` has written. With finitely many
-    states the method is tabular Q-learning; in a point maze it is implicit Q-learning with networks, for goals spread over the
-    maze.
+    DATASET is the id of a Minari dataset, or an .npz or .parquet file that `farflung collect` has written. If the dataset has
+    rewards, a policy is learnt from them and tested in the dataset's environment. Otherwise, a policy is learnt for each goal:
+    every state of a table, or goals spread over a point maze.
     """
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
     """Id of a Minari dataset, or a file."""
-    batches: Annotated[Derived[int], default_is("100; for networks 2000")] = DERIVED
-    """Minibatches to learn from, for each goal."""
-    batch_size: Annotated[Derived[int], default_is("20; for networks 64")] = DERIVED
+    task: Annotated[Derived[str], default_is("rewards if the dataset has any, else goals", "{goals,rewards}")] = DERIVED
+    """What to learn: to reach every goal, or to collect the dataset's rewards."""
+    method: Annotated[Derived[str], default_is("q-learning; for networks iql", "{" + ",".join(options.METHODS) + "}")] = DERIVED
+    """q-learning: tables; iql: implicit Q-learning; td3-bc: TD3+BC, for actions that are vectors; bc: behaviour cloning."""
+    reward: Annotated[str | None, default_is("the dataset's rewards", "MODULE:NAME")] = None
+    """Function of observations, actions and next observations (arrays with a row per step) that returns the rewards."""
+    world: Annotated[str | None, default_is("the environment that the dataset names", "MODULE:ID")] = None
+    """Name the environment again if its module lies in the current folder and the dataset came from you."""
+    reference: Annotated[
+        float | None,
+        default_is("the best possible, or the environment's threshold, if known", "FLOAT"),
+    ] = None
+    """Mean return that counts as a score of 1, for example that of an expert; the score of random actions is 0."""
+    batches: Annotated[Derived[int], default_is("goals 100, rewards 2000; networks: goals 2000, rewards 5000")] = DERIVED
+    """Minibatches to learn from, for each policy."""
+    batch_size: Annotated[Derived[int], default_is("20; networks: goals 64, rewards 256")] = DERIVED
     """Transitions in a minibatch, drawn with replacement."""
-    learning_rate: Annotated[Derived[float], default_is("0.1; for networks 0.003", "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[float], default_is("0.1; for networks 0.003 with goals, 0.001 with rewards", "FLOAT")] = (
+        DERIVED
+    )
     """Step size of tabular Q-learning, or the initial step size of Adam for networks, which decays to 0."""
+    sharpness: Annotated[Derived[float], default_is("10", "FLOAT")] = DERIVED
+    """iql with rewards: the policy imitates an action with the weight exp(sharpness x advantage)."""
     discount: float = 0.99
     """Discount factor."""
     attempts: int = 10
-    """Episodes in which the greedy policy tries to reach its goal."""
-    max_steps: int = 200
-    """Actions in an episode in which the greedy policy tries to reach its goal."""
+    """Episodes in which each policy is tested."""
+    max_steps: Annotated[Derived[int], default_is("200 with goals; with rewards the environment's limit")] = DERIVED
+    """Maximum number of actions in a test episode."""
     goals: Annotated[Derived[int], default_is("36")] = DERIVED
     """Approximate number of goals in a point maze, at the centres of equal grid cells."""
     goal_radius: Annotated[float | None, default_is("half the size of a grid cell between goals", "FLOAT")] = None
@@ -109,38 +160,61 @@ class OfflineLearning:
         for name in ("batches", "batch_size", "attempts", "max_steps", "goals"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, checks.whole_number(name, getattr(self, name)))
-        for name in ("learning_rate", "goal_radius"):
+        for name in ("learning_rate", "goal_radius", "sharpness"):
             if getattr(self, name) is not None:
                 checks.check_positive(name, getattr(self, name))
+        for name, known in (("task", options.TASKS), ("method", options.METHODS)):
+            if getattr(self, name) is not None:
+                checks.check_name(name, getattr(self, name), known)
+        if self.reward is not None:
+            checks.check_function("reward", self.reward)
         checks.check_share("discount", self.discount)
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
 
-    def resolved(self, *, has_vectors: bool) -> "OfflineLearning":
-        """The config for a dataset whose states are vectors or not, filled in with the defaults for that kind."""
-        if not has_vectors:
-            for name in ("goals", "goal_radius"):
+    def resolved(self, *, has_vectors: bool, has_rewards: bool) -> "OfflineLearning":
+        """The config for a dataset, filled in with the defaults for its kind."""
+        task = self.task or ("rewards" if has_rewards else "goals")
+        if task == "rewards" and not has_rewards:
+            raise ValueError("the dataset has no rewards: collect it with --goal, or give rewards with --reward MODULE:NAME")
+        for name in _GOALS_ONLY if task == "rewards" else _REWARDS_ONLY:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} is for the task {'goals' if task == 'rewards' else 'rewards'}, not for {task}")
+        if task == "goals" and not has_vectors:
+            for name in _GOALS_ONLY:
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is for mazes: the dataset has finitely many states, of which each is a goal")
-        return replace(
-            self, **{name: value for name, value in _OFFLINE_DEFAULTS[has_vectors].items() if getattr(self, name) is None}
-        )
+        defaults = _OFFLINE_DEFAULTS[task, has_vectors]
+        kinds = ("iql", "td3-bc", "bc") if has_vectors else ("q-learning", "bc")
+        known = kinds if task == "rewards" else (defaults["method"],)
+        if self.method is not None and self.method not in known:
+            states = "vectors" if has_vectors else "numbers"
+            raise ValueError(f"where states are {states}, {task} are learnt by {' or '.join(known)}, not by {self.method}")
+        given = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return replace(self, task=task, **given)
 
 
 @dataclass(frozen=True)
 class Compare:
     """Compare runs over all their worlds and seeds, with the estimates and intervals of rliable.
 
-    RUN is a directory that `farflung explore` has written, or NAME=DIRECTORY; runs of one name are one algorithm in several
-    worlds. Without names, runs with the same settings are one algorithm.
+    RUN is a directory that `farflung explore` or `farflung offline` has written, or NAME=DIRECTORY; runs of one name are one
+    algorithm in several worlds. Without names, runs with the same settings are one algorithm.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
     """Directories of runs, all as NAME=DIRECTORY or none."""
-    metric: Annotated[str, one_of(options.METRICS)] = "normalized_entropy"
-    """Score of a run, averaged over the last 1% of the updates; higher is better."""
+    metric: Annotated[
+        str | None,
+        default_is(
+            "normalized_entropy; offline: success, score or return, as there is",
+            "{" + ",".join((*options.METRICS, *options.OFFLINE_METRICS)) + "}",
+        ),
+    ] = None
+    """Score of a run, averaged over the last 1% of the updates; or of an offline result. Higher is better."""
 
     def __post_init__(self) -> None:
-        checks.check_name("metric", self.metric, options.METRICS)
+        if self.metric is not None:
+            checks.check_name("metric", self.metric, (*options.METRICS, *options.OFFLINE_METRICS))
         if len(self.runs) < 2:
             raise ValueError(f"at least 2 runs are needed for a comparison, not {len(self.runs)}")
 

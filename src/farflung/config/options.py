@@ -39,6 +39,8 @@ METRICS = (
 """Scores by which runs can be compared: the recorded metrics and the percentage of the ceiling."""
 ESTIMATORS = ("sum", "mean")
 """What an agent's gradient does with its trajectories: sum, as in the paper's code, or mean, as in its section 5."""
+OFFLINE_METRICS = ("success", "score", "return")
+"""Scores by which results of `farflung offline` can be compared."""
 SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
@@ -50,6 +52,9 @@ TABLES = ("stationary", "time-dependent")
 NETWORKS = ("neural", "shared-trunk")
 POLICIES = ("auto", *TABLES, *NETWORKS)
 STDS = ("free", "state")
+TASKS = ("goals", "rewards")
+"""What `farflung offline` can learn."""
+METHODS = ("q-learning", "iql", "td3-bc", "bc")
 DATA_FORMATS = ("minari", "minari-arrow", "npz", "parquet", "d3rlpy")
 PRESETS: dict[str, dict[str, Any]] = {
     "farflung": {

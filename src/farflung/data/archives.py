@@ -1,6 +1,7 @@
 """Datasets as single files: NumPy's npz, Parquet, and the HDF5 of d3rlpy's `MDPDataset`."""
 
 import contextlib
+import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -15,12 +16,14 @@ from farflung.config.checks import optional_package
 from farflung.config.reading import read_arrays, reading, spend
 from farflung.data.columns import EXTRA, read_columns
 from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
-from farflung.data.sources import from_json, to_json
+from farflung.data.sources import from_json, size_of, source_to_json, to_json
 from farflung.runs.destinations import Destination, claimed_file
 from farflung.runs.files import write_errors
 
 KEY = "farflung"
 """The name of the text with a dataset's source, in every format."""
+_SIZE = "farflung_size"
+"""The name of the text with the size of a dataset, in a Parquet file."""
 _MOST_NUMBERS = 2**22
 _PARQUET = ("episode", "agent", "observation", "action", "reward", "next_observation", "terminated", "truncated")
 
@@ -79,8 +82,9 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
     """Writes each column to a temporary file, and packs the files when the number of episodes is known."""
     contents = Contents()
     with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in COLUMNS}
+        files: dict[str, Any] = {}
         for part in contents.counting(parts):
+            files = files or {name: stack.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in part.columns}
             for name, file in files.items():
                 file.write(np.ascontiguousarray(getattr(part, name)).data)
         last = contents.latest
@@ -100,7 +104,8 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
 
 def _read_npz(path: Path) -> Dataset:
     arrays = read_arrays(path)
-    return Dataset(**{name: arrays[name] for name in COLUMNS}, source=from_json(str(arrays[KEY])))
+    columns = {name: arrays[name] for name in COLUMNS}
+    return Dataset(**columns, source=from_json(str(arrays[KEY])), seeds=arrays.get("seeds"))
 
 
 def _write_parquet(parts: Parts, path: Path) -> Contents:
@@ -112,10 +117,13 @@ def _write_parquet(parts: Parts, path: Path) -> Contents:
         for part in contents.counting(parts):
             columns = _parquet_columns(part, contents.num_episodes - len(part))
             table = pyarrow.table({name: _parquet_column(pyarrow, values) for name, values in columns.items()})
-            writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
-            writer.write_table(table)
-        description = to_json(contents)  # raises ValueError if there was no part, and so no writer
-        writer.add_key_value_metadata({KEY: description})
+            if writer is None:
+                # Readers look in the metadata of the schema, which is written before the size is known.
+                schema = table.schema.with_metadata({KEY: source_to_json(contents.source)})
+                writer = parquet.ParquetWriter(path, schema, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+        size = json.dumps(size_of(contents))  # raises ValueError if there was no part, and so no writer
+        writer.add_key_value_metadata({_SIZE: size})
     finally:
         if writer is not None:
             writer.close()
@@ -134,6 +142,7 @@ def _parquet_columns(dataset: Dataset, first_episode: int) -> dict[str, np.ndarr
     return {
         "episode": each(episodes[:, None]),
         "agent": each(dataset.agents[:, None]),
+        **({} if dataset.seeds is None else {"seed": each(dataset.seeds[:, None])}),
         "time": each(times),
         "observation": steps.observations,
         "action": steps.actions,
@@ -151,8 +160,9 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
 
 
 def _read_parquet(path: Path) -> Dataset:
-    columns, metadata = read_columns(path, _PARQUET, "parquet")
-    source = from_json(metadata[KEY.encode()].decode())
+    columns, metadata = read_columns(path, _PARQUET, "parquet", optional=("seed",))
+    size = metadata.get(_SIZE.encode())
+    source = from_json(metadata[KEY.encode()].decode(), None if size is None else size.decode())
     starts = np.diff(columns["episode"], prepend=-1)
     if not len(starts) or not np.isin(starts, (0, 1)).all() or starts[0] != 1:
         raise ValueError("its episodes must be numbered 0, 1, 2 and so on, and are not")
@@ -179,6 +189,7 @@ def _read_parquet(path: Path) -> Dataset:
         columns["truncated"][last],
         columns["agent"][last],
         source,
+        columns["seed"][last] if "seed" in columns else None,
     )
 
 
@@ -188,7 +199,7 @@ def to_d3rlpy(dataset: Dataset, *, one_hot: bool = True) -> Any:
     Args:
         one_hot: turn numbered observations into one-hot vectors, from which networks can learn.
     """
-    d3rlpy = optional_package("d3rlpy", "d3rlpy")
+    d3rlpy = optional_package("d3rlpy", "--no-deps d3rlpy, and what docs/datasets.md lists (alone, it replaces Gymnasium)")
     columns = d3rlpy_columns(dataset)
     if not dataset.has_vectors:
         numbers = columns["observations"]

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.config import Explore
-from farflung.config.checks import whole_number, whole_seeds
+from farflung.config.checks import check_playing, whole_number, whole_seeds
 from farflung.config.options import ALGORITHM
 from farflung.data.archives import load_dataset, write_dataset
 from farflung.data.episodes import Dataset, Source, cut, joined, vector_episodes
-from farflung.data.goals import Place, observation_at, relabel
+from farflung.data.goals import Place, Reward, relabel
 from farflung.data.sources import hosted_table_source, hosted_vector_source, source_of
+from farflung.data.stages import stages
 from farflung.numerics.compilation import ReproducibleIfWorld
 from farflung.policies import NeuralPolicy, TabularSoftmax, UniformPolicy
 from farflung.policies.rollout import Trajectories, play
@@ -47,9 +48,13 @@ def collect(
     *,
     seed: int | None = None,
     random_seed: int = 0,
-    goal: Place = (),
+    goal: int | Place = (),
     goal_radius: float | None = None,
+    reward: Reward | str | None = None,
     random: bool = False,
+    epsilon: float = 0.0,
+    temperature: float = 1.0,
+    checkpoints: int | None = None,
 ) -> Dataset:
     """Plays episodes with the team of a run; observations and actions are those of the world's environment.
 
@@ -61,55 +66,88 @@ def collect(
         goal: relabels the episodes with a goal: its row and column, or an observation; if states are vectors, a point of the
             projection's features.
         goal_radius: distance within which a vector has reached the goal; in a point maze by default the size of a step.
+        reward: a function of observations, actions and next observations that gives each step's reward, or its MODULE:NAME.
         random: play random actions instead of the team's.
+        epsilon: probability of a random action in place of the team's.
+        temperature: above 1, the policies are flatter: discrete actions have the probabilities p^(1/temperature), normalised,
+            and the Gaussians of vectors temperature times the variance.
+        checkpoints: number of stages of the training, equally spaced from the untrained to the trained team, that take turns.
+            The team is trained again for that. With m agents, agent i of the dataset is agent i modulo m of stage i // m.
     """
-    return joined(
-        collect_parts(run, episodes, seed=seed, random_seed=random_seed, goal=goal, goal_radius=goal_radius, random=random)
-    )
+    options: dict[str, Any] = {"goal": goal, "goal_radius": goal_radius, "reward": reward}
+    options |= {"epsilon": epsilon, "temperature": temperature, "checkpoints": checkpoints}
+    options |= {"seed": seed, "random_seed": random_seed, "random": random}
+    return joined(collect_parts(run, episodes, **options))
 
 
 def collect_parts(
-    run: Run, episodes: int, *, goal: Place = (), goal_radius: float | None = None, **options: Any
+    run: Run,
+    episodes: int,
+    *,
+    goal: int | Place = (),
+    goal_radius: float | None = None,
+    reward: Reward | str | None = None,
+    **options: Any,
 ) -> Iterator[Dataset]:
     """The dataset of `collect`, with the same options, in parts of bounded size; while one is used, the next is played."""
-    return finish_parts(play_parts(run, episodes, goal, goal_radius, **options), goal, goal_radius)
+    task = (goal, goal_radius, reward)
+    return finish_parts(play_parts(run, episodes, *task, **options), *task)
 
 
-def finish_parts(parts: Iterator[Dataset], goal: Place = (), goal_radius: float | None = None) -> Iterator[Dataset]:
-    """Finishes parts whose states were numbered as they were met: each part gets the states of all parts, and the goal."""
+def finish_parts(
+    parts: Iterator[Dataset], goal: int | Place = (), goal_radius: float | None = None, reward: Reward | str | None = None
+) -> Iterator[Dataset]:
+    """Finishes parts whose states were numbered as they were met: each part gets the states of all parts, and the task."""
     for part in parts:
         if not _may_grow(part):
             yield part
             continue
         all_parts = [part, *parts]  # only the last part knows the number of states
         for each in all_parts:
-            yield _relabelled(dataclasses.replace(each, source=all_parts[-1].source), goal, goal_radius)
+            yield _relabelled(dataclasses.replace(each, source=all_parts[-1].source), goal, goal_radius, reward)
 
 
 def play_parts(
     run: Run,
     episodes: int,
-    goal: Place = (),
+    goal: int | Place = (),
     goal_radius: float | None = None,
+    reward: Reward | str | None = None,
     *,
     seed: int | None = None,
     random_seed: int = 0,
     random: bool = False,
+    epsilon: float = 0.0,
+    temperature: float = 1.0,
+    checkpoints: int | None = None,
     first_part: int = 0,
     before: Dataset | None = None,
 ) -> Iterator[Dataset]:
     """Plays the parts of a dataset for `finish_parts`, from number `first_part` on; `before` is the part before these."""
+    check_playing(random, epsilon, temperature, checkpoints)
     seed = typical_seed(run) if seed is None else seed
     world, config = run.world, run.config
-    team = random_team(world) if random else run.team(seed).policies
     metadata = {**_about(config, seed, is_random=random), "random_seed": random_seed}
-    if goal_radius is not None and not goal:
-        raise ValueError("a goal radius needs a goal: give both, or none")
+    team = random_team(world) if random else run.team(seed).policies
+    if checkpoints is not None:
+        metadata["agents_per_checkpoint"] = team.num_agents
+        team, metadata["checkpoints"] = stages(run, seed, checkpoints)
+        if episodes < team.num_agents:
+            raise ValueError(f"{checkpoints} checkpoints with their agents need at least {team.num_agents} episodes")
+    if (epsilon, temperature) != (0, 1):
+        if not hasattr(team, "softened"):
+            raise ValueError("epsilon and temperature need farflung's policies, tables or networks: this team has its own")
+        metadata |= {"epsilon": epsilon, "temperature": temperature}
+        team = team.softened(epsilon, temperature)
+    if goal_radius is not None and not _is_given(goal):
+        raise ValueError("goal_radius needs a goal: give both, or none")
+    if reward is not None and _is_given(goal):
+        raise ValueError("a dataset has either a goal or a reward function, not both")
     if world.is_hosted:
         parts = play_hosted(world, team, episodes, random_seed, metadata, first_part, before)
     else:
         parts = play_compiled(world, team, episodes, random_seed, source_of(run, metadata), first_part)
-    return (part if _may_grow(part) else _relabelled(part, goal, goal_radius) for part in parts)
+    return (part if _may_grow(part) else _relabelled(part, goal, goal_radius, reward) for part in parts)
 
 
 def _about(config: Explore, seed: int, *, is_random: bool) -> dict[str, Any]:
@@ -130,10 +168,14 @@ def _may_grow(part: Dataset) -> bool:
     return "features" in part.source.metadata
 
 
-def _relabelled(part: Dataset, goal: Place, radius: float | None) -> Dataset:
-    if not goal:
-        return part
-    return relabel(part, goal=goal if part.has_vectors else observation_at(part.source, goal), radius=radius)
+def _is_given(goal: int | Place) -> bool:
+    return not isinstance(goal, Sequence) or len(goal) > 0
+
+
+def _relabelled(part: Dataset, goal: int | Place, radius: float | None, reward: Reward | str | None) -> Dataset:
+    if reward is not None:
+        return relabel(part, reward=reward)
+    return relabel(part, goal=goal, goal_radius=radius) if _is_given(goal) else part
 
 
 @contextlib.contextmanager
@@ -317,6 +359,7 @@ class _Tables:
             truncated=~played.is_terminated,
             agents=agents,
             source=source,
+            seeds=played.seeds,
         )
 
 
@@ -343,4 +386,5 @@ class _Networks:
             lengths=is_step.sum(axis=1, dtype=np.int32),
             terminated=played.is_terminated,
             rewards=played.rewards,
+            seeds=played.seeds,
         )

@@ -25,22 +25,46 @@ _MAGIC = b"ARROW1\0\0"
 Columns = dict[str, np.ndarray]
 
 
-def read_columns(path: Path, names: Sequence[str], data_format: str) -> tuple[Columns, Mapping[bytes, bytes]]:
-    """Columns of an Arrow or Parquet file, and the metadata of the file."""
+def read_columns(
+    path: Path, names: Sequence[str], data_format: str, *, optional: Sequence[str] = ()
+) -> tuple[Columns, Mapping[bytes, bytes]]:
+    """Columns of an Arrow or Parquet file, and the metadata of the file; a column of structs is one column for each entry.
+
+    Args:
+        optional: further columns of a Parquet file, which it may lack.
+    """
     size = file_size(path)
     with budget(size_on_disk([path])):
         spend(size)
         read = _read_parquet if data_format == "parquet" else _read_arrow
-        table, metadata = read(path, names)
+        table, metadata = read(path, names, optional)
         table.validate()
-        return {name: _as_array(table[name]) for name in names}, metadata
+        return {name: _as_array(column) for name, column in _flat(table)}, metadata
 
 
-def _read_parquet(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
-    parquet = optional_package("pyarrow.parquet", EXTRA)
+def _flat(table: Any) -> Iterator[tuple[str, Any]]:
+    """The columns of a table; a column of structs gives NAME.ENTRY for each of its entries."""
+    types = optional_package("pyarrow.types", EXTRA)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not types.is_struct(column.type):
+            yield name, column
+            continue
+        if column.null_count:
+            raise ValueError("a value is missing")
+        for number, entry in enumerate(column.type):
+            yield f"{name}.{entry.name}", column.combine_chunks().field(number)
+
+
+def _read_parquet(path: Path, names: Sequence[str], optional: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
+    parquet, types = optional_package("pyarrow.parquet", EXTRA), optional_package("pyarrow.types", EXTRA)
     with parquet.ParquetFile(path, thrift_container_size_limit=_MOST_ENTRIES) as file, _content(path) as content:
         footer = file.metadata
-        widths = {f"{name}.list.element": getattr(file.schema_arrow.field(name).type, "list_size", 1) for name in names}
+        names = [*names, *(name for name in optional if name in file.schema_arrow.names)]
+        widths: dict[str, int] = {}
+        for name in names:
+            kind = file.schema_arrow.field(name).type
+            entries = {f"{name}.{entry.name}": entry.type for entry in kind} if types.is_struct(kind) else {name: kind}
+            widths |= {f"{entry}.list.element": getattr(each, "list_size", 1) for entry, each in entries.items()}
         _spend_on_rows(footer.num_rows, file.schema_arrow, names)
         for group in map(footer.row_group, range(footer.num_row_groups)):
             for chunk in map(group.column, range(footer.num_columns)):
@@ -120,7 +144,7 @@ def _thrift(content: Any, at: int) -> tuple[dict[int, Any], int]:
     return fields(), at
 
 
-def _read_arrow(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
+def _read_arrow(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> tuple[Any, Mapping[bytes, bytes]]:
     pyarrow, ipc = optional_package("pyarrow", EXTRA), optional_package("pyarrow.ipc", EXTRA)
     with _content(path) as content:
         if content[: len(_MAGIC)] != _MAGIC:
@@ -182,6 +206,8 @@ def _item_size(kind: Any) -> int:
     types = optional_package("pyarrow.types", EXTRA)
     if types.is_fixed_size_list(kind):
         return kind.list_size * _item_size(kind.value_type)
+    if types.is_struct(kind):
+        return sum(_item_size(entry.type) for entry in kind)
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise ValueError(f"a column has the type {kind}, which is no type of numbers")
     return max(1, kind.bit_width // 8)
@@ -192,4 +218,7 @@ def _as_array(column: Any) -> np.ndarray:
     if column.null_count:
         raise ValueError("a value is missing")
     size = getattr(column.type, "list_size", None)
-    return column.to_numpy() if size is None else column.combine_chunks().flatten().to_numpy().reshape(-1, size)
+    if size is None:
+        return column.to_numpy()
+    whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    return whole.flatten().to_numpy().reshape(-1, size)

@@ -52,6 +52,8 @@ class Steps(NamedTuple):
     actions: Int[np.ndarray, " step"] | Float[np.ndarray, "step action"]
     next_observations: Int[np.ndarray, " step"] | Float[np.ndarray, "step feature"]
     rewards: Float[np.ndarray, " step"]
+    is_terminal: Bool[np.ndarray, " step"]
+    """Whether the world has ended the episode with this step."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,36 @@ class Dataset:
     agents: Int[np.ndarray, " episode"]
     """The number of the agent that played the episode."""
     source: Source
+    seeds: Int[np.ndarray, " episode"] | None = None
+    """The seed with which the environment was reset for each episode, if it was stepped on the host."""
 
     def __post_init__(self) -> None:
         num_episodes, num_times = self.observations.shape[:2]
         if not self.actions.shape[:2] == self.rewards.shape == (num_episodes, num_times - 1):
             shapes = f"{self.observations.shape}, {self.actions.shape} and {self.rewards.shape}"
             raise ValueError(f"an episode has one more observation than actions and rewards, but the shapes are {shapes}")
-        if any(len(column) != num_episodes for column in (self.lengths, self.terminated, self.truncated, self.agents)):
+        columns = (self.lengths, self.terminated, self.truncated, self.agents, *(() if self.seeds is None else (self.seeds,)))
+        if any(len(column) != num_episodes for column in columns):
             raise ValueError(
-                f"lengths, terminated, truncated and agents need one entry for each of the {num_episodes} episodes"
+                f"lengths, terminated, truncated, agents and seeds need one entry for each of the {num_episodes} episodes"
             )
         if num_episodes and not 1 <= self.lengths.min() <= self.lengths.max() < num_times:
             raise ValueError(f"each episode has 1 to {num_times - 1} actions")
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def __repr__(self) -> str:
+        world = self.source.metadata.get("config", {}).get("world") or self.source.metadata.get("dataset")
+        place = "" if world is None else f" in {world}"
+        about = f"{len(self):,} episodes, {self.num_transitions:,} transitions, mean return {self.returns.mean():.4g}"
+        kinds = f"observations {_described(self.source.observations)}, actions {_described(self.source.actions)}"
+        return f"<Dataset{place}: {about}, {kinds}>"
+
+    @property
+    def returns(self) -> Float[np.ndarray, " episode"]:
+        """The sum of each episode's rewards."""
+        return self.rewards.sum(axis=1, dtype=np.float64)
 
     @property
     def num_transitions(self) -> int:
@@ -103,7 +120,9 @@ class Dataset:
     def steps(self) -> Steps:
         """All steps, without the entries after the ends of episodes."""
         before, after, mask = self.observations[:, :-1], self.observations[:, 1:], self.is_step
-        return Steps(before[mask], self.actions[mask], after[mask], self.rewards[mask])
+        is_last = np.arange(self.actions.shape[1]) == self.lengths[:, None] - 1
+        is_terminal = (is_last & self.terminated[:, None])[mask]
+        return Steps(before[mask], self.actions[mask], after[mask], self.rewards[mask], is_terminal)
 
     @property
     def has_vectors(self) -> bool:
@@ -120,12 +139,38 @@ class Dataset:
         cells = np.asarray(projection.cells(jnp.asarray(self.observations)))
         return np.bincount(cells[self.is_observed], minlength=projection.num_cells)[: projection.num_cells]
 
+    def pairs(self) -> Bool[np.ndarray, " pair"] | None:
+        """Which pairs of an observation, or a grid cell, and an action occur: entry `observation * num_actions + action`.
+
+        None for actions that are vectors, for vectors without a grid, and for more than 100 million possible pairs.
+        """
+        states, num_states = self.observations[:, :-1], self.visits().size
+        if not isinstance(self.source.actions, int) or not 0 < num_states * self.source.actions <= _MOST_PAIRS:
+            return None
+        if self.has_vectors:
+            assert self.source.projection is not None
+            states = np.asarray(self.source.projection.cells(jnp.asarray(states)))
+        found = np.zeros(num_states * self.source.actions, bool)
+        found[states[self.is_step].astype(np.int64) * self.source.actions + self.actions[self.is_step]] = True
+        return found
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The arrays by their names; `seeds` only if there are some."""
+        return {name: getattr(self, name) for name in (*COLUMNS, "seeds") if getattr(self, name) is not None}
+
     def rows(self, first: int, last: int) -> "Dataset":
         """The episodes from `first` to before `last`."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[first:last] for name in COLUMNS})
+        columns: dict[str, Any] = {name: column[first:last] for name, column in self.columns.items()}
+        return dataclasses.replace(self, **columns)
 
 
-COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name != "source"]
+COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name not in ("source", "seeds")]
+_MOST_PAIRS = 10**8
+
+
+def _described(space: int | Box) -> str:
+    return f"0 to {space - 1}" if isinstance(space, int) else f"of {space.size} numbers"
 
 
 @dataclass
@@ -135,6 +180,9 @@ class Contents:
     num_episodes: int = 0
     num_transitions: int = 0
     visits: Int[np.ndarray, " observation"] = field(default_factory=lambda: np.zeros(0, np.int64))
+    pairs: Bool[np.ndarray, " pair"] | None = None
+    """Which pairs of an observation, or a grid cell, and an action occur."""
+    has_rewards: bool = False
     last: Dataset | None = None
 
     def counting(self, parts: Iterable[Dataset]) -> Iterator[Dataset]:
@@ -147,6 +195,9 @@ class Contents:
             self.num_episodes += len(part)
             self.num_transitions += part.num_transitions
             self.visits = part.visits() if self.last is None else self.visits + part.visits()
+            pairs = part.pairs()
+            self.pairs = pairs if self.pairs is None or pairs is None else self.pairs | pairs
+            self.has_rewards |= bool(part.rewards.any())
             self.last = part
             yield part
 
@@ -168,7 +219,8 @@ class Contents:
 
 def _kind(part: Dataset) -> tuple[object, ...]:
     types = tuple(getattr(part, name).dtype for name in COLUMNS)
-    return part.observations.shape[1:], part.actions.shape[1:], types, part.source.observations, part.source.actions
+    spaces = (part.source.observations, part.source.actions)
+    return part.observations.shape[1:], part.actions.shape[1:], types, part.seeds is None, *spaces
 
 
 def joined(parts: Iterable[Dataset]) -> Dataset:
@@ -185,7 +237,7 @@ def joined(parts: Iterable[Dataset]) -> Dataset:
             arrays = [padded(array, width - array.shape[1]) for array in arrays]
         return np.concatenate(arrays)
 
-    return Dataset(**{name: column(name) for name in COLUMNS}, source=parts[0].source)
+    return Dataset(**{name: column(name) for name in parts[0].columns}, source=parts[0].source)
 
 
 def checked(dataset: Dataset) -> Dataset:
@@ -207,6 +259,8 @@ def checked(dataset: Dataset) -> Dataset:
             raise ValueError(f"{name} cannot be an array {column.shape} of {column.dtype}")
     if dataset.agents.min(initial=0) < 0:
         raise ValueError("agents must be numbered from 0, and one is negative")
+    if dataset.seeds is not None and (dataset.seeds.ndim != 1 or dataset.seeds.dtype.kind not in "iu"):
+        raise ValueError(f"seeds cannot be an array {dataset.seeds.shape} of {dataset.seeds.dtype}")
     world = source.world
     if world is not None and world.table is not None:
         if source.actions != world.num_actions:
@@ -256,6 +310,7 @@ def vector_episodes(
     lengths: Int[np.ndarray, " episode"],
     terminated: Bool[np.ndarray, " episode"],
     rewards: Float[np.ndarray, "episode time"] | None = None,
+    seeds: Int[np.ndarray, " episode"] | None = None,
 ) -> Dataset:
     """A dataset of episodes whose observations are vectors; entries after the end of an episode may be anything.
 
@@ -263,6 +318,7 @@ def vector_episodes(
         actions: the actions that the world has executed.
         terminated: whether the world has ended the episode; all other episodes count as truncated.
         rewards: by default 0.
+        seeds: the seed with which the environment was reset for each episode.
     """
     dataset = Dataset(
         observations=observations,
@@ -273,6 +329,7 @@ def vector_episodes(
         truncated=~terminated,
         agents=agents,
         source=source,
+        seeds=seeds,
     )
     return _blank_after_ends(dataset)
 

@@ -8,7 +8,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,11 @@ from farflung.config.reading import (
     reading,
     size_on_disk,
     spend,
-    spend_on_options,
 )
 from farflung.data.archives import KEY
 from farflung.data.columns import EXTRA, read_columns
 from farflung.data.episodes import Contents, Dataset, Source, checked, joined
-from farflung.data.sources import from_json, observed_world, read_space, to_json, write_space
+from farflung.data.sources import from_json, installed, observed_world, parts_in, read_parts, read_space, to_json, write_space
 from farflung.runs.destinations import Destination, claimed_file
 from farflung.runs.files import write_errors
 from farflung.worlds.point_maze import POINT_MAZE
@@ -46,10 +45,11 @@ _COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 _EPISODES_AT_ONCE = 1000
 _BYTES_PER_EPISODE = 2**14
 """What HDF5 needs for an episode beside its numbers."""
-_WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 
-_Episode = tuple[dict[str, np.ndarray], int]
-"""The columns of one episode, and its agent."""
+_SEEN = "observations"
+
+_Episode = tuple[dict[str, np.ndarray], Mapping[str, Any]]
+"""The columns of one episode, and its metadata."""
 
 
 def minari_path(dataset_id: str) -> Path:
@@ -81,6 +81,9 @@ def to_minari(
     *,
     data_format: str = "hdf5",
     force: bool = False,
+    author: str | None = None,
+    author_email: str | None = None,
+    code_permalink: str | None = None,
     place: Destination | None = None,
 ) -> Contents:
     """Writes a dataset, or its parts one by one, for `minari.load_dataset(dataset_id)`.
@@ -88,25 +91,35 @@ def to_minari(
     Args:
         data_format: `hdf5`, the fastest to write, `arrow`, a tenth of the size, or `parquet`.
         force: replace an existing dataset.
+        author: the dataset's author, for its metadata; likewise `author_email`, and `code_permalink`, a link to the code.
         place: the destination, if it is locked already, as `claimed_dataset` yields it.
     """
     with _new_dataset(dataset_id, force, place):
         contents = Contents()
         storage: Any = None
         for part in contents.counting([data] if isinstance(data, Dataset) else data):
-            storage = storage or _new(dataset_id, part, data_format)
+            about = {"author": author, "author_email": author_email, "code_permalink": code_permalink}
+            storage = storage or _new(dataset_id, part, data_format, **about)
             _check_room(storage, part)
             storage.update_episodes(_buffers(part))
-            team = part.source.metadata.get("team")
-            about = (
-                {"agent": agent} | ({} if team is None else {"policy": f"{team}/agent-{agent}"})
-                for agent in part.agents.tolist()
-            )
-            storage.update_episode_metadata(about, range(contents.num_episodes - len(part), contents.num_episodes))
+            players = (_player(part.source, agent) for agent in part.agents.tolist())
+            storage.update_episode_metadata(players, range(contents.num_episodes - len(part), contents.num_episodes))
         metadata = json.loads(to_json(contents))
         del storage.get_size
         storage.update_metadata({KEY: metadata, "dataset_size": storage.get_size()})
     return contents
+
+
+def _player(source: Source, agent: int) -> dict[str, Any]:
+    """The metadata of an episode: the number of the agent, and the policy with which it was played."""
+    if (team := source.metadata.get("team")) is None:
+        return {"agent": agent}
+    if (updates := source.metadata.get("checkpoints")) is None:
+        return {"agent": agent, "policy": f"{team}/agent-{agent}"}
+    stage, number = divmod(agent, source.metadata["agents_per_checkpoint"])
+    if stage >= len(updates):
+        raise ValueError(f"agent {agent} is of stage {stage}, and the dataset has {len(updates)} stages, numbered from 0")
+    return {"agent": agent, "policy": f"{team}/update-{updates[stage]}/agent-{number}"}
 
 
 @contextlib.contextmanager
@@ -156,7 +169,7 @@ def _minari_root(folder: str) -> Iterator[None]:
             os.environ[_ROOT] = before
 
 
-def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:
+def _new(dataset_id: str, first: Dataset, data_format: str, **about: str | None) -> Any:
     """The storage of a new, empty Minari dataset with the spaces of the first part."""
     minari = optional_package("minari", EXTRA)
     source = first.source
@@ -167,12 +180,13 @@ def _new(dataset_id: str, first: Dataset, data_format: str) -> Any:
                 dataset_id,
                 [],
                 env=None if source.environment is None else EnvSpec.from_json(source.environment),
-                observation_space=write_space(source.observations, first.observations.dtype),
+                observation_space=_observation_space(first),
                 action_space=write_space(source.actions, first.actions.dtype),
                 algorithm_name=source.metadata.get("algorithm"),
                 description=source.metadata.get("description"),
-                requirements=[f"farflung>={version('farflung')}"] if '"farflung/' in (source.environment or "") else None,
+                requirements=[f"farflung>={version('farflung')}"] if '"farflung' in (source.environment or "") else None,
                 data_format=data_format,
+                **about,
             )
         except ImportError as error:
             raise ValueError(f"{str(error).splitlines()[0]}: pip install {EXTRA}") from None
@@ -189,15 +203,41 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
     )
     is_last = np.arange(dataset.actions.shape[1]) == dataset.lengths[:, None] - 1
     terminations, truncations = is_last & dataset.terminated[:, None], is_last & dataset.truncated[:, None]
+    parts, infos = parts_in(dataset.source), _infos(dataset)
     for episode, length in enumerate(dataset.lengths.tolist()):
+        seen = observations[episode, : length + 1]
         yield make(
-            observations=observations[episode, : length + 1],
+            seed=None if dataset.seeds is None else int(dataset.seeds[episode]),
+            observations={name: seen[:, first:last].reshape(len(seen), *shape) for name, (first, last, shape) in parts.items()}
+            or seen,
             actions=actions[episode, :length],
             rewards=dataset.rewards[episode, :length],
             terminations=terminations[episode, :length],
             truncations=truncations[episode, :length],
-            infos={},  # without infos, Minari cannot print an episode of an HDF5 file
+            infos={name: column[episode, : length + 1] for name, column in infos.items()},  # Minari cannot print None
         )
+
+
+def _infos(dataset: Dataset) -> dict[str, np.ndarray]:
+    """What the recovered environment shows as `info`: on a map, the row and column of each state."""
+    world = None if dataset.source.world is None else dataset.source.world.table
+    if world is None or world.positions is None or '"farflung/' not in (dataset.source.environment or ""):
+        return {}
+    places = np.zeros((dataset.source.num_observations, 2), np.int64)
+    places[np.asarray(world.labels)] = np.asarray(world.positions)
+    return {"position": places[dataset.observations]}
+
+
+def _observation_space(first: Dataset) -> gymnasium.Space[Any]:
+    space = first.source.observations
+    if not isinstance(space, Box) or not (parts := parts_in(first.source)):
+        return write_space(space, first.observations.dtype)
+    low, high = (np.asarray(bound, first.observations.dtype) for bound in (space.low, space.high))
+    boxes: dict[str, gymnasium.Space[Any]] = {
+        name: gymnasium.spaces.Box(low[begin:end].reshape(shape), high[begin:end].reshape(shape), dtype=low.dtype.type)
+        for name, (begin, end, shape) in parts.items()
+    }
+    return gymnasium.spaces.Dict(boxes)
 
 
 def from_minari(dataset: Any) -> Dataset:
@@ -230,11 +270,17 @@ def _check_metadata(path: Path) -> None:
         raise ValueError(f"there are not as many as {num_episodes} episodes")
 
 
-def _check_space(space: dict[str, Any]) -> None:
-    kind, shape = space["type"], tuple(space.get("shape", ()))
-    if kind not in ("Discrete", "Box") or (kind == "Box" and len(shape) != 1):
+def _check_space(space: dict[str, Any], *, is_part: bool = False) -> None:
+    kind, shape = space["type"], tuple(space.get("shape") or ())
+    if kind == "Dict" and not is_part and space["subspaces"]:
+        for part in space["subspaces"].values():
+            if part["type"] != "Box":
+                raise ValueError(f"of a Dict, only entries of the space Box can be read, not of {str(part['type'])[:40]}")
+            _check_space(part, is_part=True)
+        return
+    if kind not in ("Discrete", "Box") or (kind == "Box" and len(shape) != 1 and not is_part):
         described = f"{str(kind)[:40]}{shape or ''}"
-        raise ValueError(f"only numbers from 0 on and vectors can be read, of the spaces Discrete and Box, not {described}")
+        raise ValueError(f"only numbers from 0 on and vectors can be read: the spaces Discrete, Box and Dict, not {described}")
     if kind == "Box" and not (np.shape(space["low"]) == np.shape(space["high"]) == shape):
         raise ValueError(f"the bounds of a space have another shape than {shape}")
     if kind == "Box" and space["dtype"] not in _DTYPES:
@@ -246,7 +292,8 @@ def _check_space(space: dict[str, Any]) -> None:
 def _read_all(dataset: Any, path: Path) -> Dataset:
     source, parts, longest = _source(dataset), [], 0
     read = _read_hdf5 if dataset.storage.FORMAT == "hdf5" else _read_arrow
-    episodes = read(path, dataset.storage.FORMAT, [int(index) for index in dataset.episode_indices])
+    indices = [int(index) for index in dataset.episode_indices]
+    episodes = read(path, dataset.storage.FORMAT, indices, list(parts_in(source)))
     while some := list(itertools.islice(episodes, _EPISODES_AT_ONCE)):
         longest, before = max(longest, *(sum(each.nbytes for each in columns.values()) for columns, _ in some)), longest
         spend((longest - before) * dataset.total_episodes)  # as arrays [episode, time]
@@ -259,11 +306,12 @@ def _source(dataset: Any) -> Source:
     if ours is not None:
         return from_json(json.dumps(ours))
     observations, actions = read_space(dataset.observation_space), read_space(dataset.action_space)
+    metadata = {"dataset": dataset.id, **read_parts(dataset.observation_space), **_references(dataset.storage.metadata)}
     if dataset.env_spec is None:
-        return Source(observations, actions)
-    about = (dataset.env_spec.to_json(), {"dataset": dataset.id})
+        return Source(observations, actions, metadata=metadata)
+    about = (dataset.env_spec.to_json(), metadata)
     unknown = Source(observations, actions, None, *about)
-    spec = _installed(dataset.env_spec)
+    spec = None if dataset.env_spec.additional_wrappers else installed(dataset.env_spec)
     if spec is None:
         return unknown
     try:
@@ -278,28 +326,18 @@ def _source(dataset: Any) -> Source:
         return unknown
 
 
-def _installed(spec: EnvSpec) -> EnvSpec | None:
-    """The specification of an environment that is installed here; None for any other, which could be any program.
-
-    The program is the one that Gymnasium has registered for the id. Only options of Gymnasium's tables and of farflung's worlds
-    are taken from the file: those of others could ask for anything.
-    """
-    known = gymnasium.registry.get(spec.id)
-    if known is None or spec.additional_wrappers:
-        return None
-    if spec.id.startswith("farflung/"):  # older datasets name modules that have moved
-        spec.entry_point, spec.vector_entry_point = known.entry_point, known.vector_entry_point
-    spec.kwargs.pop("render_mode", None)  # no window opens for a file
-    if not str(known.entry_point).startswith(_WITH_OPTIONS) and spec.kwargs != known.kwargs:
-        return None
-    spend_on_options(spec.kwargs)
-    return spec if spec.entry_point == known.entry_point else None
+def _references(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """The returns that count as 0 and 1 in Minari's normalised scores."""
+    found = {name: metadata.get(name) for name in ("ref_min_score", "ref_max_score")}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float) and np.isfinite(value)}
 
 
 def _read(episodes: list[_Episode], source: Source, spaces: Any) -> Dataset:
     """Episodes as arrays: numbers as int32, vectors and rewards as floats of at least 32 bits."""
     lengths = np.array([len(columns["rewards"]) for columns, _ in episodes], np.int32)
-    agents = np.array([agent for _, agent in episodes], np.int32)
+    agents = np.array([int(about.get("agent", 0)) for _, about in episodes], np.int32)
+    has_seeds = all("seed" in about for _, about in episodes)
+    seeds = np.array([int(about["seed"]) for _, about in episodes], np.int64) if has_seeds else None
     shape = (len(episodes), int(lengths.max()))
     observations = _blank(spaces.observation_space, shape[0], shape[1] + 1)
     actions = _blank(spaces.action_space, *shape)
@@ -311,15 +349,18 @@ def _read(episodes: list[_Episode], source: Source, spaces: Any) -> Dataset:
     terminated, truncated = (
         np.array([bool(columns[name][-1]) for columns, _ in episodes]) for name in ("terminations", "truncations")
     )
-    return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source)
+    return Dataset(observations, actions, rewards, lengths, terminated, truncated, agents, source, seeds)
 
 
 def _blank(space: gymnasium.Space[Any], *shape: int) -> np.ndarray:
-    is_discrete = isinstance(space, gymnasium.spaces.Discrete)
-    return np.zeros((*shape, *(space.shape or ())), np.int32 if is_discrete else np.result_type(space.dtype, np.float32))
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return np.zeros(shape, np.int32)
+    boxes = list(space.spaces.values()) if isinstance(space, gymnasium.spaces.Dict) else [space]
+    size = sum(int(np.prod(box.shape or ())) for box in boxes)
+    return np.zeros((*shape, size), np.result_type(np.float32, *(box.dtype for box in boxes)))
 
 
-def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]:
+def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str]) -> Iterator[_Episode]:
     h5py = optional_package("h5py", EXTRA)
     spend(file_size(member(path, _HDF5)))
 
@@ -329,25 +370,36 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int]) -> Iterator[_Episode]
             raise ValueError(f"{name} is no part of the file itself")
         return group[name]
 
+    def numbers(group: Any, name: str, index: int) -> np.ndarray:
+        column = own(group, name, h5py.Dataset)
+        if column.is_virtual or column.external or column.dtype.kind not in "biuf":
+            raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
+        # Chunks are unpacked as a whole, even if the column is shorter.
+        spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
+        return np.asarray(column[()])
+
     with h5py.File(path / _HDF5, "r") as file:
         for index in indices:
-            group, columns = own(file, f"episode_{index}", h5py.Group), {}
-            for name in _COLUMNS:
-                column = own(group, name, h5py.Dataset)
-                if column.is_virtual or column.external or column.dtype.kind not in "biuf":
-                    raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
-                # Chunks are unpacked as a whole, even if the column is shorter.
-                spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
-                columns[name] = np.asarray(column[()])
-            yield columns, int(group.attrs.get("agent", 0))
+            group = own(file, f"episode_{index}", h5py.Group)
+            columns = {name: numbers(group, name, index) for name in _COLUMNS if name != _SEEN or not parts}
+            if parts:
+                columns[_SEEN] = _joined([numbers(own(group, _SEEN, h5py.Group), name, index) for name in parts])
+            yield columns, {name: group.attrs[name] for name in ("agent", "seed") if name in group.attrs}
 
 
-def _read_arrow(path: Path, data_format: str, indices: Iterable[int]) -> Iterator[_Episode]:
+def _read_arrow(path: Path, data_format: str, indices: Iterable[int], parts: Sequence[str]) -> Iterator[_Episode]:
     """Reads Minari's Arrow and Parquet files, which have one row per observation; other columns are blank in the last row."""
     for index in indices:
         folder = member(path, str(index))
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith((".", "_", _METADATA)))
         found = [read_columns(member(folder, name), _COLUMNS, data_format)[0] for name in names]
-        columns = {name: np.concatenate([each[name] for each in found]) for name in _COLUMNS}
-        columns = {name: each if name == "observations" else each[:-1] for name, each in columns.items()}
-        yield columns, int(read_object(member(folder, _METADATA)).get("agent", 0))
+        columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        columns = {name: each if name.startswith(_SEEN) else each[:-1] for name, each in columns.items()}
+        if parts:
+            columns[_SEEN] = _joined([columns.pop(f"{_SEEN}.{name}") for name in parts])
+        yield columns, read_object(member(folder, _METADATA))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The entries of observations that are dictionaries as vectors."""
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)

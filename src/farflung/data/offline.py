@@ -1,9 +1,9 @@
-"""Offline learning: policies that are learnt from a dataset for many goals, and how often they reach them."""
+"""Offline learning: policies that are learnt from a dataset, for many goals or from its rewards, and how good they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,19 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from farflung.config import OfflineLearning
+from farflung.config.checks import check_text
+from farflung.config.options import OFFLINE_METRICS
+from farflung.config.reading import member, one_line_errors, read_object
 from farflung.data.archives import load_dataset
 from farflung.data.collecting import play_compiled, random_team
 from farflung.data.episodes import Dataset, Steps, joined, states_of
-from farflung.data.implicit_q_learning import Experience, ImplicitQLearning, reach_goals, spread_goals
+from farflung.data.maze_goals import MazeGoals, reach_goals, spread_goals
 from farflung.data.minari import from_minari
+from farflung.data.networks import Experience, Learning
 from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms, untrained_success
-from farflung.data.sources import point_maze_of
+from farflung.data.rewards import Learned, learn_rewards
+from farflung.data.sources import place_of, point_maze_of
+from farflung.worlds.projection import read_numbers
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -44,28 +50,90 @@ class Reached(NamedTuple):
     """The mean success rate over all goals without any data."""
     radius: float | None = None
     """In a maze: the distance within which a goal is reached."""
+    place: str = "custom"
+    """The name of the world."""
+
+    @property
+    def task_name(self) -> str:
+        """What was to be learnt, and where."""
+        return f"goals in {self.place}"
 
 
+class OfflineScores(NamedTuple):
+    """The results of offline learning by seed, as a comparison needs them."""
+
+    task: str
+    """What was to be learnt, and where."""
+    method: str
+    dataset: str
+    values: Mapping[str, Sequence[float] | Float[np.ndarray, " seed"]]
+    """Of each seed: the `success` rate over all goals, or the mean `return`, and the `score` if a reference is known."""
+
+    @staticmethod
+    def of(found: "Reached | Learned | OfflineScores") -> "OfflineScores":
+        """The scores of a result of `learn_offline`."""
+        if isinstance(found, OfflineScores):
+            return found
+        if isinstance(found, Reached):
+            values = {"success": found.success.mean(axis=1)}
+        else:
+            values = {"return": found.returns.mean(axis=1)}
+            if found.scores is not None:
+                values["score"] = found.scores
+        return OfflineScores(found.task_name, found.config.method, found.config.dataset, values)
+
+
+def load_scores(folder: str | Path) -> OfflineScores:
+    """Reads the scores from a folder that `farflung offline` has written."""
+    folder = Path(folder)
+    with one_line_errors(f"{folder} has no results of farflung offline that can be read"):
+        found = read_object(member(folder, "summary.json"))
+        for name in ("task_name", "method", "dataset"):
+            check_text(name, found[name])
+        values = {name: read_numbers(name, found[name]["seeds"]) for name in OFFLINE_METRICS if found.get(name) is not None}
+        return OfflineScores(found["task_name"], found["method"], found["dataset"], values)
+
+
+@overload
+def learn_offline(dataset: Dataset | str | Path, *, task: Literal["goals"], **settings: Any) -> Reached: ...
+@overload
+def learn_offline(dataset: Dataset | str | Path, *, task: Literal["rewards"], **settings: Any) -> Learned: ...
+@overload
+def learn_offline(dataset: Dataset | str | Path, *, task: str | None = None, **settings: Any) -> Any: ...
 def learn_offline(
-    dataset: Dataset | str | Path, *, on_progress: OnProgress | None = None, against_random: bool = True, **settings: Any
-) -> Reached:
-    """Learns from a dataset how to reach every state in which no episode starts, or goals all over a maze, and tests it.
+    dataset: Dataset | str | Path,
+    *,
+    task: str | None = None,
+    on_progress: OnProgress | None = None,
+    against_random: bool = True,
+    **settings: Any,
+) -> Reached | Learned:
+    """Learns from a dataset and tests what was learnt.
+
+    If the dataset has rewards, one policy is learnt from them and tested in the dataset's environment (`Learned`). Otherwise,
+    a policy is learnt for every state in which no episode starts, or for goals all over a maze (`Reached`).
 
     Args:
         dataset: a dataset, the id of a Minari dataset, or an `.npz` or `.parquet` file.
-        on_progress: called with the number of finished goals and the number of all goals.
-        against_random: learn also from as many episodes of random actions.
-        settings: the other fields of `farflung.OfflineLearning`, such as `batches` and `seeds`.
+        task: `rewards` or `goals`; by default the rewards if there are any.
+        on_progress: called with the number of finished goals, or policies, and the number of all.
+        against_random: learn goals also from as many episodes of random actions.
+        settings: the other fields of `farflung.OfflineLearning`, such as `method`, `batches` and `seeds`.
     """
+    named: dict[str, Any] = {"task": task}
     if isinstance(dataset, Dataset):
-        config = OfflineLearning("custom", **settings)
+        config = OfflineLearning("custom", **settings, **named)
     else:
-        config = OfflineLearning(str(dataset), **settings)
+        config = OfflineLearning(str(dataset), **settings, **named)
         is_file = config.dataset.endswith(_FILES) or Path(config.dataset).is_file()
         dataset = load_dataset(config.dataset) if is_file else from_minari(config.dataset)
+    has_rewards = config.reward is not None or bool(dataset.rewards.any())
+    config = config.resolved(has_vectors=dataset.has_vectors, has_rewards=has_rewards)
+    report = on_progress or (lambda done, total: None)
+    if config.task == "rewards":
+        return learn_rewards(config, dataset, report)
     learn = _learn_places if dataset.has_vectors else _learn_states
-    config = config.resolved(has_vectors=dataset.has_vectors)
-    return learn(config, dataset, against_random, on_progress or (lambda done, total: None))
+    return learn(config, dataset, against_random, report)
 
 
 def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
@@ -73,21 +141,21 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: boo
     world = point_maze_of(dataset.source.world)
     if world is None:
         raise ValueError(
-            "with vectors as states, goals can be tested only in point mazes, and this dataset is from another world"
+            "with vectors as states, goals can be tested only in point mazes, and this dataset is from another world without "
+            "rewards: collect it with --goal, or give rewards with --reward MODULE:NAME"
         )
     goals, radius = spread_goals(world, config.goals)
     if len(goals) == 0:
         raise ValueError(f"with {config.goals} goals, none lies apart from the start: ask for more goals")
-    settings = ImplicitQLearning(
+    learning = Learning("iql", config.batch_size, config.learning_rate, config.discount, value_bounds=(0.0, 1.0))
+    settings = MazeGoals(
         radius if config.goal_radius is None else config.goal_radius,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-        discount=config.discount,
+        learning,
         num_episodes=config.attempts if world.num_reset_uniforms else 1,  # from a single start all attempts are alike
         max_steps=config.max_steps,
     )
     datasets = [dataset, _random_actions(world, config, dataset)] if against_random else [dataset]
-    experiences = [Experience(*map(jnp.asarray, data.steps()[:3])) for data in datasets]
+    experiences = [Experience(*map(jnp.asarray, data.steps())) for data in datasets]
     tasks = [(jr.key(seed), world, experience, jnp.asarray(goals)) for experience in experiences for seed in config.seeds]
     devices, total = jax.local_devices(), len(tasks) * len(goals)
     rates: list[np.ndarray] = []
@@ -102,7 +170,8 @@ def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: boo
     on_progress(total, total)
     success, *random = np.reshape(rates, (len(datasets), len(config.seeds), len(goals)))
     random_success = random[0] if random else np.full_like(success, np.nan)
-    return Reached(config, world, dataset.num_transitions, goals, success, random_success, untrained, settings.radius)
+    results = (goals, success, random_success, untrained, settings.radius)
+    return Reached(config, world, dataset.num_transitions, *results, place_of(dataset.source))
 
 
 def _learn_states(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
@@ -118,7 +187,8 @@ def _learn_states(config: OfflineLearning, dataset: Dataset, against_random: boo
         rates.append(_success(config, world, data, goals, report))
     untrained = float(untrained_success(jr.key(config.seeds[0]), world, goals))
     random_success = rates[1] if against_random else np.full_like(rates[0], np.nan)
-    return Reached(config, world, len(steps.actions), np.asarray(goals), rates[0], random_success, untrained)
+    results = (np.asarray(goals), rates[0], random_success, untrained)
+    return Reached(config, world, len(steps.actions), *results, place=place_of(dataset.source))
 
 
 def _random_actions(world: World, config: OfflineLearning, dataset: Dataset) -> Dataset:

@@ -1,12 +1,13 @@
 """Tabular Q-learning from a dataset: Q-values for a goal, and how often the greedy policy reaches it."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from farflung.numerics.compilation import SELDOM
 from farflung.numerics.noise import uniforms
@@ -83,17 +84,47 @@ def q_values(
 
     The data is relabelled: reaching the goal pays 1 and ends the episode, every other step pays 0.
     """
-    num_actions = world.num_actions
+
+    def task(index: Int[Array, ""]) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+        arrives = data.next_states[index] == goal
+        return jnp.where(arrives, 1.0, 0.0), arrives
+
+    return _learn(noise, data, task, (world.num_states, world.num_actions), settings)
+
+
+@partial(jax.jit, static_argnames=("shape", "settings"))
+def values_from_rewards(
+    noise: Float[Array, " draw"],
+    data: Transitions,
+    rewards: Float[Array, " transition"],
+    is_terminal: Bool[Array, " transition"],
+    shape: tuple[int, int],
+    settings: QLearning,
+) -> Float[Array, "state action"]:
+    """Q-values of the rewards in the data, after the same learning; `shape` is the numbers of states and actions."""
+    return _learn(noise, data, lambda index: (rewards[index], is_terminal[index]), shape, settings)
+
+
+def _learn(
+    noise: Float[Array, " draw"],
+    data: Transitions,
+    task: Callable[[Int[Array, ""]], tuple[Float[Array, ""], Bool[Array, ""]]],
+    shape: tuple[int, int],
+    settings: QLearning,
+) -> Float[Array, "state action"]:
+    """Q-learning for a task: the reward of a transition, and whether it ends the episode."""
+    num_actions = shape[1]
 
     def learn(values: Float[Array, " entry"], index: Int[Array, ""]) -> tuple[Float[Array, " entry"], None]:
         state, action, next_state = data.states[index], data.actions[index], data.next_states[index]
+        reward, is_terminal = task(index)
         following = jnp.max(values.reshape(-1, num_actions)[next_state])
-        target = jnp.where(next_state == goal, 1.0, settings.discount * following)
+        target = reward + settings.discount * jnp.where(is_terminal, 0.0, following)
         entry = state * num_actions + action
         return values.at[entry].add(settings.learning_rate * (target - values[entry])), None
 
     drawn = jnp.floor(noise * data.num).astype(jnp.int32)
-    values, _ = jax.lax.scan(learn, jnp.zeros(world.num_states * num_actions), drawn)
+    values, _ = jax.lax.scan(learn, jnp.zeros(shape[0] * num_actions), drawn)
     return values.reshape(-1, num_actions)
 
 

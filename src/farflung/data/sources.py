@@ -17,10 +17,11 @@ from gymnasium.envs.registration import EnvSpec
 
 from farflung.config import PAPER_WORLDS, Explore
 from farflung.config.checks import whole_number
-from farflung.config.reading import MOST_VALUES, check_version, parse_object
+from farflung.config.reading import MOST_VALUES, check_version, parse_object, spend_on_options
 from farflung.data.episodes import Contents, Source
 from farflung.runs.files import FORMAT_VERSION
 from farflung.runs.run import Run, world_from, world_to_bytes
+from farflung.worlds.as_gymnasium.tasks import PaidBy, ReachGoal
 from farflung.worlds.gridworld import FREE, GOAL, MOVES, START, WALL
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable
@@ -31,11 +32,34 @@ from farflung.worlds.projection import Box, Discrete, read_projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
+_PARTS = "observation_parts"
+_WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 _CLASSICS = {
     "mountain-car": "MountainCarContinuous-v0",
     "mountain-car-discrete": "MountainCar-v0",
     "pendulum": "Pendulum-v1",
 }
+
+
+WRAPPERS = tuple(f"{wrapper.__module__}:{wrapper.__qualname__}" for wrapper in (ReachGoal, PaidBy))
+"""The wrappers that give an environment another task."""
+
+
+def wrapped(environment: str, wrapper: type, **options: Any) -> str:
+    """The specification of an environment with one more wrapper."""
+    made = json.loads(environment)
+    entry_point = f"{wrapper.__module__}:{wrapper.__qualname__}"
+    made["additional_wrappers"].append({"name": wrapper.__name__, "entry_point": entry_point, "kwargs": options})
+    return json.dumps(made)
+
+
+def place_of(source: Source) -> str:
+    """The name of the world, or of the environment, in which a dataset was collected."""
+    if (config := source.metadata.get("config")) is not None:
+        return str(config["world"])
+    if source.environment is not None:
+        return str(json.loads(source.environment)["id"])
+    return "custom"
 
 
 def point_maze_of(world: World | None) -> PointMaze | None:
@@ -74,7 +98,10 @@ def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> S
     """The source of episodes of vectors in a host-stepped world; it names the environment if networks see its observations."""
     assert world.make is not None
     space = world.observation_space
-    if not (world.settings and world.observe is None and isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1):
+    is_plain = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
+    if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(each, gymnasium.spaces.Box) for each in space.values()):
+        metadata, is_plain = {**metadata, **read_parts(space)}, True
+    if not (world.settings and world.observe is None and is_plain):
         return _vector_source(world, metadata)
     with contextlib.closing(world.make()) as environment:
         observations = read_space(environment.observation_space)
@@ -143,13 +170,50 @@ def spec_to_json(spec: EnvSpec) -> str | None:
     return spec.to_json()
 
 
+def parts_in(source: Source) -> dict[str, tuple[int, int, tuple[int, ...]]]:
+    """For observations that are dictionaries: the first and the last number of each entry in a vector, and its shape."""
+    found, first = {}, 0
+    for name, shape in source.metadata.get(_PARTS, {}).items():
+        found[name] = (first, first + math.prod(shape), tuple(shape))
+        first += math.prod(shape)
+    return found
+
+
+def read_parts(space: gymnasium.Space[Any] | None) -> dict[str, Any]:
+    """What the metadata say of a Dict of boxes: the shape of each entry; nothing about any other space."""
+    if not isinstance(space, gymnasium.spaces.Dict):
+        return {}
+    return {_PARTS: {name: list(part.shape or ()) for name, part in space.spaces.items()}}
+
+
+def installed(spec: EnvSpec) -> EnvSpec | None:
+    """The specification of an environment that is installed here; None for any other, which could be any program.
+
+    The program is the one that Gymnasium has registered for the id. Only options of Gymnasium's tables and of farflung's worlds
+    are taken from the file: those of others could ask for anything.
+    """
+    known = gymnasium.registry.get(spec.id)
+    if known is None or not all(each.entry_point in WRAPPERS for each in spec.additional_wrappers):
+        return None
+    if spec.id.startswith("farflung/"):  # older datasets name modules that have moved
+        spec.entry_point, spec.vector_entry_point = known.entry_point, known.vector_entry_point
+    spec.kwargs.pop("render_mode", None)  # no window opens for a file
+    if not str(known.entry_point).startswith(_WITH_OPTIONS) and spec.kwargs != known.kwargs:
+        return None
+    spend_on_options(spec.kwargs)
+    return spec if spec.entry_point == known.entry_point else None
+
+
 def read_space(space: gymnasium.Space[Any]) -> int | Box:
-    """The number of observations or actions in a discrete space, or the bounds of vectors."""
+    """The number of observations or actions in a discrete space, or the bounds of vectors; a Dict of boxes is a vector."""
+    if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(each, gymnasium.spaces.Box) for each in space.values()):
+        bounds = [np.concatenate([getattr(box, end).reshape(-1) for box in space.values()]) for end in ("low", "high")]
+        return Box(*(tuple(map(float, bound)) for bound in bounds))
     if isinstance(space, gymnasium.spaces.Discrete) and space.start >= 0:
         return int(space.start + space.n)
     if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
         return Box(*(tuple(map(float, bound)) for bound in (space.low, space.high)))
-    raise ValueError(f"only numbers from 0 on and vectors can be read, of the spaces Discrete and Box, not {space}")
+    raise ValueError(f"only numbers from 0 on and vectors can be read: the spaces Discrete, Box and Dict, not {space}")
 
 
 def write_space(space: int | Box, dtype: np.dtype[Any]) -> gymnasium.Space[Any]:
@@ -185,15 +249,31 @@ def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
 
 def to_json(contents: Contents) -> str:
     """A dataset's size, entropy and source as text."""
-    source = contents.source
+    return json.dumps({**json.loads(source_to_json(contents.source)), **size_of(contents)})
+
+
+def size_of(contents: Contents) -> dict[str, Any]:
+    """The numbers of episodes, transitions, and different states and state-action pairs, and the entropy of the states.
+
+    States that are vectors are counted as the cells of the projection's grid.
+    """
+    has_states = not contents.latest.has_vectors or contents.source.projection is not None
+    return {
+        "episodes": contents.num_episodes,
+        "transitions": contents.num_transitions,
+        "states": int(np.count_nonzero(contents.visits)) if has_states else None,
+        "pairs": None if contents.pairs is None else int(np.count_nonzero(contents.pairs)),
+        "entropy": contents.entropy,
+    }
+
+
+def source_to_json(source: Source) -> str:
+    """A dataset's source as text."""
     world = None if source.world is None else base64.b64encode(world_to_bytes(source.world)).decode("ascii")
     return json.dumps(
         {
             **source.metadata,
             "format_version": FORMAT_VERSION,
-            "episodes": contents.num_episodes,
-            "transitions": contents.num_transitions,
-            "entropy": contents.entropy,
             "observations": _space_to_json(source.observations),
             "actions": _space_to_json(source.actions),
             "environment": source.environment,
@@ -204,9 +284,13 @@ def to_json(contents: Contents) -> str:
     )
 
 
-def from_json(text: str) -> Source:
-    """The source that `to_json` has written; every value is checked, as anyone may have written the text."""
-    values = parse_object(text)
+def from_json(text: str, size: str | None = None) -> Source:
+    """The source that `to_json` has written; every value is checked, as anyone may have written the text.
+
+    Args:
+        size: the text with the size, if it is a text of its own.
+    """
+    values = parse_object(text) | ({} if size is None else parse_object(size))
     check_version(values.pop("format_version", None), FORMAT_VERSION, values.get("farflung"))
     world, projection, environment = values.pop("world"), values.pop("projection", None), values.pop("environment")
     observations, actions = (_space_from_json(name, values.pop(name)) for name in ("observations", "actions"))
@@ -214,10 +298,24 @@ def from_json(text: str) -> Source:
         projection = read_projection(projection, observations.size if isinstance(observations, Box) else 0)
     if environment is not None:
         parse_object(environment)
+    if _PARTS in values:
+        _check_parts(values[_PARTS], observations)
+    if not all(isinstance(update, int) for update in values.get("checkpoints", ())):
+        raise ValueError(f"checkpoints are numbers of updates, not {str(values['checkpoints'])[:80]}")
+    if "checkpoints" in values:
+        whole_number("agents_per_checkpoint", values.get("agents_per_checkpoint"))
     stored = None if world is None else world_from(base64.b64decode(world, validate=True))
     if stored is not None and stored.is_hosted:
         raise ValueError("a dataset cannot hold a host-stepped world, but this one does")
     return Source(observations, actions, stored, environment, values, projection)
+
+
+def _check_parts(parts: Any, observations: int | Box) -> None:
+    if not isinstance(parts, dict) or not all(isinstance(shape, list) for shape in parts.values()):
+        raise ValueError(f"{_PARTS} has the shape of each entry of an observation, not {str(parts)[:80]}")
+    sizes = [math.prod(whole_number("the size of an entry", each, MOST_VALUES) for each in shape) for shape in parts.values()]
+    if not isinstance(observations, Box) or sum(sizes) != observations.size:
+        raise ValueError(f"{_PARTS} has {sum(sizes)} numbers, which is not the size of an observation")
 
 
 def _space_to_json(space: int | Box) -> int | dict[str, list[float | None]]:

@@ -1,4 +1,4 @@
-"""Figure of the goals that offline RL reaches with a dataset."""
+"""Figures of offline RL: the goals that it reaches with a dataset, or the returns that it gets."""
 
 import matplotlib as mpl
 import numpy as np
@@ -11,9 +11,10 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Circle, Rectangle
 
 from farflung.data.offline import Reached
+from farflung.data.rewards import Learned
 from farflung.figures.maps import draw_on_map, is_wide, plane_of
-from farflung.figures.style import BLUE, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
-from farflung.runs.statistics import mean_and_interval
+from farflung.figures.style import BLUE, GREEN, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
+from farflung.runs.statistics import wilson_interval
 
 _NAMES = ("the dataset", "random actions, as many episodes")
 
@@ -37,6 +38,29 @@ def reached(found: Reached, name: str) -> Figure:
     transitions = f"{found.num_transitions:,} transitions"
     how = "implicit Q-learning" if is_maze else "Q-learning"
     figure.suptitle(f"goals reached by {how} from {plain(name)} ({transitions})", fontweight="bold")
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def earned(found: Learned, name: str) -> Figure:
+    """The return of each test episode by seed, beside those of the dataset and of random actions."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axis = figure.subplots()
+    columns = {f"seed {seed}": row for seed, row in zip(found.config.seeds, found.returns, strict=True)}
+    columns |= {"dataset": found.data_returns, "random": found.random_returns}
+    for place, (label, values) in enumerate(columns.items()):
+        color = {"dataset": GREY, "random": ORANGE}.get(label, BLUE)
+        spread = np.linspace(-0.15, 0.15, len(values)) if len(values) > 1 else np.zeros(1)
+        axis.plot(place + spread, values, "o", ms=3, color=color, alpha=min(1.0, 30 / len(values)), mew=0)
+        axis.plot([place - 0.25, place + 0.25], [values.mean()] * 2, color=color, lw=2.5)
+    if found.reference is not None:
+        axis.axhline(found.reference, color=GREEN, ls="--", label="reference")
+        figure.legend(loc="outside lower center", frameon=False, fontsize=8)
+    axis.set_xticks(range(len(columns)), list(columns))
+    axis.set(ylabel="return of an episode; the bars are means")
+    axis.grid(alpha=0.25, axis="y")
+    score = "" if found.scores is None else f": score {found.scores.mean():.2f}"
+    figure.suptitle(f"{found.config.method} from {plain(name)} in {plain(found.environment)}{score}", fontweight="bold")
     return figure
 
 
@@ -64,12 +88,11 @@ def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) 
 def _sorted(figure: Figure | SubFigure, found: Reached) -> None:
     axis = figure.subplots()
     for title, success, color in zip(_NAMES, (found.success, found.random_success), (BLUE, ORANGE), strict=True):
-        mean, half_width = mean_and_interval(np.sort(success, axis=1)[:, ::-1])
-        places = np.arange(1, len(mean) + 1)
-        axis.plot(places, mean, color=color, label=title)
-        if half_width is not None:
-            low, high = np.clip(mean - half_width, 0, 1), np.clip(mean + half_width, 0, 1)
-            axis.fill_between(places, low, high, color=color, alpha=0.2, lw=0)
+        ordered = np.sort(success, axis=1)[:, ::-1]
+        places = np.arange(1, ordered.shape[1] + 1)
+        axis.plot(places, ordered.mean(axis=0), color=color, label=title)
+        if (interval := wilson_interval(ordered)) is not None:
+            axis.fill_between(places, *interval, color=color, alpha=0.2, lw=0)
     axis.axhline(found.untrained, color=GREY, ls="--", label="without data")
     axis.set(xlabel="goals, best first", ylabel="success rate", ylim=(-0.02, 1.02))
     axis.grid(alpha=0.25)

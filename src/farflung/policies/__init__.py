@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from jaxtyping import Array, Float
 
+from farflung.policies.neural import EpsilonPolicy as EpsilonPolicy
 from farflung.policies.neural import Networks as Networks
 from farflung.policies.neural import NeuralPolicy as NeuralPolicy
 from farflung.policies.neural import UniformPolicy as UniformPolicy

@@ -1,6 +1,7 @@
 """Neural policies for worlds whose states are vectors; a team is one pytree."""
 
 import abc
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -87,6 +88,38 @@ class NeuralPolicy(Acting):
             return axes
         shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
         return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
+
+    def softened(self, epsilon: float, temperature: float) -> "NeuralPolicy | EpsilonPolicy":
+        r"""A flatter policy, $\pi^{1/\tau} / Z$, that takes a random action with probability $\varepsilon$.
+
+        The temperature divides the logits of discrete actions, and multiplies the variances of vectors before tanh.
+        """
+
+        def flatter(layer: OutputLayer, *, is_own: bool) -> OutputLayer:
+            head, more = layer.head, 0.5 * math.log(temperature) * is_own
+            if isinstance(self.actions, Discrete):
+                return layer._replace(head=jax.tree.map(lambda leaf: leaf / temperature, head))
+            if layer.log_std is not None:
+                return layer._replace(log_std=layer.log_std + more)
+            assert head.bias is not None
+            return layer._replace(
+                head=eqx.tree_at(lambda head: head.bias, head, head.bias.at[..., self.actions.size :].add(more))
+            )
+
+        own = flatter(OutputLayer(self.head, self.log_std), is_own=True)
+        common = None if self.common is None else flatter(self.common, is_own=False)
+        policy = dataclasses.replace(self, head=own.head, log_std=own.log_std, common=common)
+        return EpsilonPolicy(self.actions, policy, epsilon) if epsilon else policy
+
+    def separate(self) -> "NeuralPolicy":
+        """A team that acts the same, but whose agents share nothing."""
+        if not self.has_shared_trunk:
+            return self
+        own = OutputLayer(self.head, self.log_std)
+        if self.common is not None:
+            own = jax.tree.map(lambda leaf, common: leaf + common[None], own, self.common)
+        trunk = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), self.trunk)
+        return dataclasses.replace(self, trunk=trunk, head=own.head, log_std=own.log_std, common=None, has_shared_trunk=False)
 
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
@@ -187,6 +220,32 @@ class UniformPolicy(Acting):
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
+
+
+class EpsilonPolicy(Acting):
+    """A team that takes a uniformly random action with probability `epsilon`, and otherwise its own."""
+
+    own: NeuralPolicy
+    epsilon: float = eqx.field(static=True)
+
+    @property
+    def num_agents(self) -> int:
+        return self.own.num_agents
+
+    @property
+    def num_uniforms(self) -> int:
+        return 1 + 2 * self.own.num_uniforms
+
+    @property
+    def axes(self) -> "EpsilonPolicy":
+        return EpsilonPolicy(self.actions, self.own.axes, self.epsilon)
+
+    def sample_one(
+        self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
+    ) -> Array:
+        own_noise, random_noise = jnp.split(noise[1:], 2)
+        random = UniformPolicy(self.actions).sample_one(random_noise, time, observation)
+        return jnp.where(noise[0] < self.epsilon, random, self.own.sample_one(own_noise, time, observation))
 
 
 def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Float[np.ndarray, " a"]]:

@@ -51,6 +51,12 @@ class TabularSoftmax(eqx.Module):
     def probabilities(self) -> Float[Array, "*axes state action"]:
         return jnp.exp(log_softmax(self.logits))
 
+    def softened(self, epsilon: float, temperature: float) -> "TabularSoftmax":
+        r"""$(1 - \varepsilon) \, \pi^{1/\tau} / Z + \varepsilon / A$: a flatter policy that tries every action."""
+        own = jnp.exp(log_softmax(self.logits / temperature))
+        mixed = (1 - epsilon) * own + epsilon / self.num_actions
+        return dataclasses.replace(self, logits=jnp.log(mixed) if epsilon else self.logits / temperature)
+
     def sampler(self) -> Callable[[Float[Array, " 1"], Int[Array, ""], Int[Array, ""]], Int[Array, ""]]:
         """A function of noise, time and state that samples an action; the cumulative probabilities are computed once."""
         cumulative = flat(cumulative_sum(self.probabilities))

@@ -357,6 +357,14 @@ def _replaceable(place: Destination, contents: Mapping[str, Any], force: bool) -
     return others, others if different else set()
 
 
+def is_results_of(path: Path, command: str) -> bool:
+    """Whether a folder holds the results of a command."""
+    try:
+        return read_object(path / CONTENTS).get("command") == command
+    except (OSError, ValueError):
+        return False
+
+
 def contents_text(contents: Mapping[str, Any]) -> str:
     """The content of `contents.json`."""
     return json.dumps({"format_version": FORMAT_VERSION, **contents}, indent=2) + "\n"

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats takes long to import
 
 from farflung.runs.run import Run
 
@@ -47,6 +47,21 @@ def mean_and_interval(
     return mean, np.asarray(stdtrit(len(values) - 1, 0.975) * standard_error)
 
 
+def wilson_interval(
+    rates: Float[np.ndarray, "seed *axes"],
+) -> tuple[Float[np.ndarray, "*axes"], Float[np.ndarray, "*axes"]] | None:
+    """Wilson's 95% interval of success rates, within [0, 1]; None with a single seed.
+
+    Each seed counts as one trial. That is conservative: a seed's rate of several attempts varies less than a single success.
+    """
+    if len(rates) < 2:
+        return None
+    num, z, mean = len(rates), ndtri(0.975), rates.mean(axis=0, dtype=np.float64)
+    middle = (mean + z**2 / (2 * num)) / (1 + z**2 / num)
+    half_width = z / (1 + z**2 / num) * np.sqrt(mean * (1 - mean) / num + z**2 / (4 * num**2))
+    return np.asarray((middle - half_width).clip(0, 1)), np.asarray((middle + half_width).clip(0, 1))
+
+
 def final_table(run: Run) -> list[tuple[str, str, str, str]]:
     """The rows of a run's final table: metric, mean over the seeds, 95% interval, value with random actions."""
     randoms = run.summary.get("random", {})
@@ -69,8 +84,6 @@ def contrast(weights: Sequence[int], *samples: Float[np.ndarray, "_ *axes"]) -> 
     Values of one seed are averaged first. The samples may differ in their number of seeds and in their variance. With five
     seeds each, intervals of normal values cover the truth in 95 to 96% of the cases; bootstrap percentiles cover it in 88%.
     """
-    from scipy import stats  # takes long to import
-
     by_seed = [np.asarray(sample, np.float64).reshape(len(sample), -1).mean(axis=1) for sample in samples]
     value = float(sum(weight * values.mean() for weight, values in zip(weights, by_seed, strict=True)))
     if min(map(len, by_seed)) < 2:
@@ -80,8 +93,8 @@ def contrast(weights: Sequence[int], *samples: Float[np.ndarray, "_ *axes"]) -> 
     if error <= 1e-12 * abs(value) or error == 0:
         return exact(value)
     freedom = parts.sum() ** 2 / np.sum(parts**2 / np.array([len(values) - 1 for values in by_seed]))
-    half_width = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
-    return Difference(value, value - half_width, value + half_width, float(2 * stats.t.sf(abs(value) / error, freedom)))
+    half_width = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+    return Difference(value, value - half_width, value + half_width, float(2 * stdtr(freedom, -abs(value) / error)))
 
 
 def exact(value: float) -> Difference:

@@ -107,6 +107,15 @@ class Projection(eqx.Module):
             cells = cells * num + jnp.clip(place, 0, num - 1).astype(jnp.int32)
         return jnp.where(is_real, cells, self.num_cells)
 
+    def distances(
+        self, states: Float[np.ndarray, "*axes observation"], place: Float[np.ndarray, " feature"]
+    ) -> Float[np.ndarray, "*axes"]:
+        """The distance of states from a place; each feature is in units of its scale, and angles are points on a circle."""
+        apart = np.array(self.project(jnp.asarray(states))) - place
+        angles = list(self.angles)
+        apart[..., angles] = 2 * np.sin(apart[..., angles] / 2)
+        return np.asarray(np.linalg.norm(apart / np.asarray(self.scale, np.float32), axis=-1))
+
 
 def describe_vectors(
     names: Sequence[str],

@@ -4,26 +4,31 @@ import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from farflung.config import METRICS, Explore
 from farflung.config.checks import check_name
+from farflung.config.options import OFFLINE_METRICS
+from farflung.data.offline import OfflineScores, Reached
+from farflung.data.rewards import Learned
 from farflung.runs.run import Run, final_values
 from farflung.training.metrics import Metrics
 
 _NUM_RESAMPLES = 2000
 _NUM_THRESHOLDS = 101
 _NUM_POINTS = 40
-_OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0}
+_OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0, "success": 1.0}
 _SIZES = {"agents": "m", "trajectories": "K"}
 _BASELINES = ("single", "independent")
 _NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZES, *_BASELINES}
 _NAMED_BY_VALUE = ("credit", "optimizer")
 _DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
 
+Result = Run | Reached | Learned | OfflineScores
+"""What can be compared."""
 Grouped = dict[str, dict[str, Run]]
 """The run of each algorithm on each task: [algorithm][task]."""
 
@@ -59,7 +64,7 @@ class Comparison:
     improvements: dict[tuple[str, str], Estimate]
     """The probability that a run of the first algorithm scores above a run of the second, averaged over the tasks."""
     steps: dict[str, Float[np.ndarray, " point"]]
-    """Environment steps of one team, over the range that all runs of an algorithm share."""
+    """Environment steps of one team, over the range that all runs of an algorithm share; empty for offline results."""
     curves: dict[str, Estimate]
     """The interquartile mean of the metric after these steps."""
 
@@ -85,28 +90,84 @@ class Comparison:
         }
 
 
-def compare(runs: Mapping[str, Sequence[Run]] | Sequence[Run], metric: str = "normalized_entropy") -> Comparison:
+def compare(runs: Mapping[str, Sequence[Result]] | Sequence[Result], metric: str | None = None) -> Comparison:
     """Compares algorithms by the final values of their runs, with rliable's estimates and intervals.
 
     Args:
-        runs: the runs of each algorithm, by its name; runs without names are grouped by the settings in which they differ.
-        metric: a field of `Metrics`, or `percent_of_ceiling`; larger counts as better.
+        runs: the runs of each algorithm, by its name, or the results of `learn_offline`; runs without names are grouped by the
+            settings in which they differ.
+        metric: a field of `Metrics`, or `percent_of_ceiling`; of offline results `success`, `score` or `return`. Larger counts
+            as better. By default `normalized_entropy`, or what the offline results have.
     """
-    check_name("metric", metric, METRICS)
     try:
         import rliable.library  # noqa: F401
     except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
         needed = "comparisons need rliable, and it needs pandas 2"
         raise ValueError(f"{needed}: pip install '.[compare]', in a clone of farflung") from None
-    grouped = by_algorithm_and_task(runs)
+    every = [run for group in runs.values() for run in group] if isinstance(runs, Mapping) else list(runs)
+    are_runs = [isinstance(run, Run) for run in every]
+    if any(are_runs) and not all(are_runs):
+        raise ValueError("either all are runs or all are offline results: the two have no metric in common")
+    if not all(are_runs):
+        return _compare_offline(runs, metric)
+    metric = metric or "normalized_entropy"
+    check_name("metric", metric, METRICS)
+    grouped = by_algorithm_and_task(cast(Any, runs))
     tasks, left_out = _shared_tasks(grouped)
     shared = {name: {task: runs[task] for task in tasks} for name, runs in grouped.items()}
     scores = {name: _scores(name, runs, metric) for name, runs in shared.items()}
+    sampled = {name: _sampled(list(runs.values()), metric) for name, runs in shared.items()}
+    return _compared(metric, tasks, left_out, scores, sampled)
+
+
+def _compare_offline(results: Any, metric: str | None) -> Comparison:
+    """Compares methods or datasets by what was learnt offline."""
+    if isinstance(results, Mapping):
+        named = [(name, OfflineScores.of(each)) for name, group in results.items() for each in group]
+    else:
+        found = [OfflineScores.of(each) for each in results]
+        named = list(zip(_offline_names(found), found, strict=True))
+    have = [name for name in OFFLINE_METRICS if all(name in each.values for _, each in named)]
+    if not have:
+        raise ValueError("some results are of goals and others of rewards: they have no metric in common")
+    metric = metric or have[0]
+    check_name("metric", metric, OFFLINE_METRICS)
+    if metric not in have:
+        raise ValueError(
+            f"not all results have a {metric}: a score needs a reference, given with --reference; all have {have[0]}"
+        )
+    grouped: dict[str, dict[str, OfflineScores]] = {name: {} for name, _ in named}
+    for name, each in named:
+        if each.task in grouped[name]:
+            raise ValueError(f"{name or 'one algorithm'} has several results on {each.task}: give them different names")
+        grouped[name][each.task] = each
+    tasks, left_out = _shared_tasks(grouped)
+    scores = {}
+    for name, by_task in grouped.items():
+        columns = [np.asarray(by_task[task].values[metric], np.float64) for task in tasks]
+        if min(map(len, columns)) < 2 or len(set(map(len, columns))) > 1:
+            raise ValueError(f"{name} needs at least 2 seeds, and the same number on each task")
+        scores[name] = np.stack(columns, axis=1)
+    return _compared(metric, tasks, left_out, scores, {})
+
+
+def _offline_names(found: Sequence[OfflineScores]) -> list[str]:
+    """The methods and the datasets, as far as they differ."""
+    has_methods, has_datasets = (len({getattr(each, name) for each in found}) > 1 for name in ("method", "dataset"))
+    return [_joined(each.method * has_methods, each.dataset * has_datasets) for each in found]
+
+
+def _compared(
+    metric: str,
+    tasks: tuple[str, ...],
+    left_out: tuple[str, ...],
+    scores: dict[str, Float[np.ndarray, "seed task"]],
+    sampled: dict[str, tuple[Float[np.ndarray, " point"], Float[np.ndarray, "seed task point"]]],
+) -> Comparison:
     every_score = np.concatenate([array.ravel() for array in scores.values()])
     low, high = every_score.min(), every_score.max()
     margin = 0.02 * (high - low) or 0.02 * abs(low) or 0.02
     thresholds = np.linspace(low - margin, high + margin, _NUM_THRESHOLDS)
-    sampled = {name: _sampled(list(runs.values()), metric) for name, runs in shared.items()}
     return Comparison(
         metric=metric,
         tasks=tasks,
@@ -147,7 +208,7 @@ def probability_of_improvement(scores: Float[np.ndarray, "seed task"], others: F
     return float(np.mean(np.sign(scores[:, None] - others) + 1) / 2)
 
 
-def _shared_tasks(grouped: Grouped) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _shared_tasks(grouped: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tasks that all algorithms were run on, and the others."""
     if len(grouped) < 2:
         raise ValueError("the runs differ in nothing but their worlds and seeds: give them names to compare them anyway")

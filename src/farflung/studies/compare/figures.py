@@ -31,14 +31,16 @@ def compared(comparison: Comparison) -> Figure:
     for axis, measure in zip(above.subplots(1, len(measures), sharey=True), measures, strict=True):
         _draw_estimates(axis, {name: found[measure] for name, found in comparison.aggregates.items()}, looks)
         axis.set(title=_TITLES[measure], xlabel="less is better" if measure == "optimality_gap" else metric_label(comparison))
-    profile, improvement, efficiency = below.subplots(1, 3)
+    profile, improvement, *others = below.subplots(1, 3 if comparison.curves else 2)
     for name, look in looks.items():
         _draw_band(profile, comparison.thresholds, comparison.profiles[name], look, name)
-        _draw_band(efficiency, comparison.steps[name], comparison.curves[name], look, name)
     profile.set(title="performance profile", xlabel=f"{metric_label(comparison)} (τ)", ylabel="share of runs above τ")
-    efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
-    efficiency.xaxis.set_minor_formatter(NullFormatter())
-    efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
+    for efficiency in others:
+        for name, look in looks.items():
+            _draw_band(efficiency, comparison.steps[name], comparison.curves[name], look, name)
+        efficiency.set(title="sample efficiency", xlabel="environment steps of one team", xscale="log")
+        efficiency.xaxis.set_minor_formatter(NullFormatter())
+        efficiency.set_ylabel(f"IQM of {metric_label(comparison)}")
     pairs = {f"{better}\nover {worse}": (better, worse) for better, worse in comparison.improvements}
     found = {label: comparison.improvements[pair] for label, pair in pairs.items()}
     _draw_estimates(improvement, found, {label: looks[better] for label, (better, _) in pairs.items()})

@@ -44,6 +44,8 @@ class Episodes(NamedTuple):
     """Whether the environment itself ended the episode, rather than a limit on its length."""
     broken: Int[np.ndarray, " episode"]
     """The step after which a state that is not finite ended the episode; 0 if none did."""
+    seeds: Int[np.ndarray, " episode"] | None = None
+    """The seed with which the environment was reset."""
 
 
 class TablePlayer:

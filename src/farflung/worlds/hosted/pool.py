@@ -115,7 +115,7 @@ class Pool:
                 left -= int(np.count_nonzero(slots[is_over] >= 0))
                 is_terminated[slots[is_over]] = (terminated & ~is_broken)[is_over]
                 slots[is_over], is_due = -1, is_over
-        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1])
+        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1], seeds[:-1])
 
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
         """The episodes of each agent, and the agent of each copy; one queue for all if there are fewer copies than agents."""

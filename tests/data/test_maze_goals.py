@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from farflung import make_vector_world, point_maze
-from farflung.data.implicit_q_learning import Experience, ImplicitQLearning, _arrives, _seen, learn, spread_goals, success_rate
+from farflung.data.maze_goals import MazeGoals, _arrives, _seen, learn, spread_goals, success_rate
+from farflung.data.networks import Experience, Learning
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +22,10 @@ def learnt(corridor):
     states = generator.uniform((-1, -0.2), (1, 0.2), (400, 2)).astype(np.float32)
     actions = generator.uniform(-1, 1, (400, 2)).astype(np.float32)
     after = jax.vmap(corridor.step_from, (None, 0, 0))(jnp.zeros(0), states, actions)
-    settings = ImplicitQLearning(0.2, num_episodes=2, max_steps=30, discount=0.9)
+    settings = MazeGoals(0.2, Learning(value_bounds=(0.0, 1.0), discount=0.9), num_episodes=2, max_steps=30)
     goal = jnp.array([0.8, 0.0])
     networks = eqx.filter_jit(learn)(
-        jr.key(0), corridor, Experience(*map(jnp.asarray, (states, actions, after))), goal, 400, settings
+        jr.key(0), corridor, Experience(*map(jnp.asarray, (states, actions, after, *[np.zeros(400)] * 2))), goal, 400, settings
     )
     return networks, goal, settings
 
