@@ -39,7 +39,7 @@ def train(
     return LoopResult(entropies, steps / (time.perf_counter() - began))
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def _uniform(bits: Any) -> Any:
     """A uniform number in [0, 1) from the state of an xorshift generator, which moves on."""
     bits[0] ^= bits[0] << np.uint64(13)
@@ -48,7 +48,7 @@ def _uniform(bits: Any) -> Any:
     return np.float32(bits[0] >> np.uint64(40)) * np.float32(2.0**-24)
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)
 def _train(
     successors: Any,
     cumulative: Any,

@@ -81,7 +81,7 @@ def test_fewer_states_than_neighbours_are_told_before_the_training():
         check_num_samples(CONFIG, projection, horizon=1)
     with pytest.raises(ValueError, match="neighbours must be below 3, the number of states that an agent visits"):
         check_num_samples(dataclasses.replace(CONFIG, independent=True), projection, horizon=2)
-    with pytest.raises(ValueError, match="neighbours must be fewer"):
+    with pytest.raises(ValueError, match="neighbours must be below 4"):
         farflung.explore(make_vector_world("point-gap", horizon=1), agents=2)
 
 
