@@ -25,7 +25,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
-	@$(BIN)/python -m benchmarks.particles
+	@$(BIN)/python -m benchmarks.nearest
 	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
 

@@ -55,7 +55,7 @@ def kinds_of_worlds():
             yield from (each.__name__ for each in classes if issubclass(each, farflung.World) and each is not farflung.World)
 
 
-def test_kinds_of_worlds_are_told_apart_in_their_room_only():
+def test_only_worlds_tests_for_kinds_of_worlds():
     kinds = set(kinds_of_worlds())
     assert {"TabularMDP", "VectorWorld", "HostedWorld", "JaxWorld", "PointMaze"} <= kinds
     for name, tree in modules():

@@ -78,7 +78,7 @@ def test_offline_results_are_compared_by_seed(few_samples):
         for seeds in (None, ["a"], 3)
     ],
 )
-def test_offline_results_that_cannot_be_read_are_told_in_one_line(summary, tmp_path, capsys):
+def test_offline_results_that_cannot_be_read_are_an_error_of_one_line(summary, tmp_path, capsys):
     (tmp_path / "contents.json").write_text('{"command": "offline"}')
     (tmp_path / "summary.json").write_text(summary)
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 2

@@ -177,14 +177,14 @@ def test_an_environment_that_exits_or_raises_has_failed(when, message, error):
             explore(hosted("Failing-v0", when=when, error=error), agents=2, batch_size=2, updates=1, seeds=(0,))
 
 
-def test_too_little_address_space_is_told_before_jax_aborts(here, capsys, monkeypatch):
+def test_too_little_address_space_is_reported_before_jax_aborts(here, capsys, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (10**9, resource.RLIM_INFINITY))
     assert main(["explore", "room-det"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "ulimit -v is 976,562, and at least 2,621,440 are needed" in line
 
 
-def test_a_link_to_itself_is_told_in_one_line(tmp_path):
+def test_a_link_to_itself_is_an_error_of_one_line(tmp_path):
     (tmp_path / "runs").symlink_to("runs")
     with pytest.raises(ValueError, match="runs leads out of its directory"):
         member(tmp_path, "runs")

@@ -60,7 +60,7 @@ def test_results_are_replaced_all_or_none_wherever_the_process_is_killed(tmp_pat
     assert set(seen) == {False, True}
 
 
-def test_a_second_command_is_told_who_has_the_destination(tmp_path):
+def test_a_second_command_names_the_process_that_has_the_destination(tmp_path):
     with open_results(tmp_path / "out", "compare", {}) as save:
         with pytest.raises(ValueError, match=rf"out is in use by process {os.getpid()} on "):
             open_results(tmp_path / "out", "compare", {}, force=True).__enter__()
@@ -139,7 +139,7 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path):
     assert files(tmp_path) == {"data.npz": "theirs", "film.gif": "theirs"}
 
 
-def test_a_link_to_itself_is_told_in_one_line(tmp_path):
+def test_a_link_to_itself_is_an_error_of_one_line(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for use in (claimed(tmp_path / "loop"), claimed_file(tmp_path / "loop" / "data.npz")):
         with pytest.raises(ValueError, match=r"cannot write to .*loop"):
@@ -148,7 +148,7 @@ def test_a_link_to_itself_is_told_in_one_line(tmp_path):
         save_dataset(collect(make_run(), 3), (tmp_path / "loop").rename(tmp_path / "loop.npz"))
 
 
-def test_a_name_that_is_too_long_is_told_before_the_work(tmp_path):
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path):
     save_run(make_run(), tmp_path / ("a" * 250))  # what is unfinished lies in there
     assert load_run(tmp_path / ("a" * 250)).config.agents == 3
     for use in (claimed(tmp_path / ("a" * 256)), claimed_file(tmp_path / ("a" * 250))):

@@ -80,7 +80,7 @@ def test_actions_without_bounds_are_read_back_from_a_file():
     assert read_world(world.to_arrays()).actions == world.actions
 
 
-def test_an_episode_of_ones_own_world_ends_where_is_over_says_so():
+def test_an_episode_of_the_users_own_world_ends_where_is_over_says_so():
     world = farflung.from_jax(Falling(jnp.float32(1)))
     run = farflung.explore(world, **SMALL)
     lengths = np.isfinite(run.paths.features).all(axis=-1).sum(axis=-1)
@@ -90,7 +90,7 @@ def test_an_episode_of_ones_own_world_ends_where_is_over_says_so():
     assert (dataset.observations[np.arange(6), dataset.lengths, 1] < 0).all()
 
 
-def test_the_arrays_of_ones_own_world_are_arguments_and_not_constants():
+def test_the_arrays_of_the_users_own_world_are_arguments_and_not_constants():
     low, high = (farflung.from_jax(Falling(jnp.float32(height))) for height in (1, 2))
     one, two = (
         farflung.play(jax.random.key(0), farflung.neural_team(jax.random.key(0), low, 2), each, 1, 1) for each in (low, high)
@@ -138,7 +138,7 @@ def test_what_is_no_world_is_refused(thing):
         farflung.explore(thing)
 
 
-def test_a_world_of_ones_own_works_from_the_command_line(tmp_path, monkeypatch, capsys):
+def test_a_world_of_the_users_own_works_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLES / "own_jax_world.py", "my_module.py")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -157,7 +157,7 @@ def test_a_world_of_ones_own_works_from_the_command_line(tmp_path, monkeypatch, 
     del sys.modules["my_module"]
 
 
-def test_a_training_in_ones_own_world_is_resumed_bit_for_bit(tmp_path, example):
+def test_a_training_in_the_users_own_world_is_resumed_bit_for_bit(tmp_path, example):
     world = example("own_jax_world").Boat()
     whole = farflung.explore(world, **SMALL)
     interrupted(lambda **options: farflung.explore(world, out=tmp_path / "run", checkpoint_updates=1, **SMALL, **options), 3)
@@ -166,7 +166,7 @@ def test_a_training_in_ones_own_world_is_resumed_bit_for_bit(tmp_path, example):
     jax.tree.map(np.testing.assert_array_equal, again.policies, whole.policies)
 
 
-def test_a_run_in_ones_own_world_is_read_without_its_module(tmp_path, example):
+def test_a_run_in_the_users_own_world_is_read_without_its_module(tmp_path, example):
     farflung.explore(example("own_jax_world").Boat, out=tmp_path / "run", **SMALL)
     del sys.modules["own_jax_world"]
     sys.path.remove(str(EXAMPLES))
@@ -178,7 +178,7 @@ def test_a_run_in_ones_own_world_is_read_without_its_module(tmp_path, example):
     sys.path.insert(0, str(EXAMPLES))
 
 
-def test_an_algorithm_of_ones_own_gives_a_run_that_can_be_resumed_and_compared(tmp_path, example):
+def test_an_algorithm_of_the_users_own_gives_a_run_that_can_be_resumed_and_compared(tmp_path, example):
     search = example("own_algorithm").RandomSearch(num_agents=2, batch_size=4)
     settings = {"updates": 6, "seeds": (0, 1)}
     whole = farflung.explore("room-det", algorithm=search, **settings)
@@ -286,7 +286,7 @@ def test_parts_that_do_not_fit_are_refused_in_one_line(arguments, message):
         farflung.explore("room-det", updates=2, **arguments)
 
 
-def test_a_credit_and_an_entropy_of_ones_own_are_used_and_recorded(example):
+def test_a_credit_and_an_entropy_of_the_users_own_are_used_and_recorded(example):
     module = example("own_credit_and_entropy")
     run = farflung.explore("room-det", credit=module.without_baseline, entropy=module.of_columns, **SMALL)
     assert run.config.credit == "own_credit_and_entropy:without_baseline"

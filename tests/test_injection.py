@@ -102,7 +102,7 @@ def test_a_run_whose_name_steers_the_terminal_is_refused_in_one_line(tmp_path, c
 
 
 @pytest.mark.parametrize("arguments", [["explore", "--help"], ["--version"]])
-def test_who_stops_reading_ends_a_command_quietly(arguments):
+def test_a_closed_pipe_ends_a_command_quietly(arguments):
     code = f"import sys; from farflung.cli import main; sys.exit(main({arguments}))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()

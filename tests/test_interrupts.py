@@ -74,7 +74,7 @@ def test_the_first_interrupt_is_asked_about_and_ends_nothing():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_who_is_told_to_terminate_does_so_when_the_work_is_done():
+def test_sigterm_ends_the_process_after_the_block():
     with started("quick") as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "asked 15\n"
@@ -138,7 +138,7 @@ def test_a_program_is_stopped_where_it_is(number):
     assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
-def test_what_is_stoppable_in_a_program_is_finished_and_then_it_goes_on():
+def test_a_stoppable_block_finishes_after_a_signal():
     with interruptible(pytest.fail):
         with stoppable():
             os.kill(os.getpid(), signal.SIGTERM)

@@ -72,7 +72,7 @@ def test_what_functions_take_is_not_refused(value, kind):
     assert fits(value, kind)
 
 
-def test_annotations_are_told_in_words():
+def test_errors_describe_annotations_in_words():
     assert described(tuple[float, ...] | None) == "a sequence of numbers or None"
 
 
@@ -80,7 +80,7 @@ def test_public_functions_can_be_sent_to_another_process():
     assert pickle.loads(pickle.dumps(farflung.explore)) is farflung.explore
 
 
-def test_a_missing_number_of_a_summary_is_told_in_one_line():
+def test_a_missing_number_of_a_summary_is_an_error_of_one_line():
     runs = [dataclasses.replace(RUN, config=dataclasses.replace(RUN.config, batch_size=size)) for size in (4, 5)]
     runs[0].summary["ceiling"]["bound"] = float("nan")
     with pytest.raises(ValueError, match="is not a number for every seed: choose another metric"):

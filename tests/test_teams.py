@@ -49,6 +49,6 @@ def test_a_team_that_was_saved_before_agents_had_a_head_in_common_acts_as_it_did
     np.testing.assert_allclose(found, stats.norm.logpdf(action, means, np.exp(log_std)).sum(axis=1), rtol=1e-4)
 
 
-def test_a_part_of_the_wrong_shape_is_told(kept):
+def test_a_part_of_the_wrong_shape_is_refused(kept):
     with pytest.raises(ValueError, match=r"a part of the shape \(1, 4\), not \(1, 2\)"):
         team_from_arrays(kept | {"network.common.log_std": np.zeros((1, 4))}, CONFIG, WORLD)

@@ -42,7 +42,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("algorithm", VARIANTS.values(), ids=VARIANTS)
-def test_a_seed_gives_the_same_bits_alone_in_company_and_on_any_number_of_devices(algorithm):
+def test_a_seeds_results_do_not_depend_on_other_seeds_or_devices(algorithm):
     assert jax.local_device_count() == 2
     _, metrics, logits = trained(algorithm, seeds=(5, 0, 7, 9, 3))
     _, _, again = trained(algorithm, seeds=(5, 0, 7, 9, 3))
@@ -54,7 +54,7 @@ def test_a_seed_gives_the_same_bits_alone_in_company_and_on_any_number_of_device
     np.testing.assert_array_equal(metrics.entropy[2], alone_metrics.entropy[0])
 
 
-def test_every_record_of_a_seed_is_the_same_bits_in_any_company():
+def test_a_seeds_records_do_not_depend_on_other_seeds():
     _, alone, _ = trained(PGPSE(6), seeds=(0,))
     _, together, _ = trained(PGPSE(6), seeds=range(8))
     for name, values in together.columns.items():

@@ -131,7 +131,7 @@ def test_an_episode_stops_where_the_world_says_so():
     assert not broken.any()
 
 
-def test_a_world_that_breaks_ends_its_episode_and_is_told_of_with_update_and_step():
+def test_a_state_that_is_not_finite_ends_its_episode_and_is_reported_with_update_and_step():
     world = Walk(breaks_at=2.0, horizon=4)
     algorithm = PGPSE(2, batch_size=8, credit="causal", optimizer="adam", learning_rate=0.01, networks=Networks((3,)))
     team = jax.jit(algorithm.init)(jax.random.key(0), world).team
@@ -146,7 +146,7 @@ def test_a_world_that_breaks_ends_its_episode_and_is_told_of_with_update_and_ste
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(last.team))
 
 
-def test_a_seed_gives_the_same_networks_alone_and_in_company():
+def test_a_seeds_networks_do_not_depend_on_other_seeds():
     world = Walk(neighbours=2, horizon=4)
     algorithm = PGPSE(2, batch_size=4, credit="causal", optimizer="adam", learning_rate=0.01, networks=Networks((3,)))
     *_, together = train(algorithm, world, [3, 4], 3)

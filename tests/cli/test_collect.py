@@ -41,7 +41,7 @@ def test_collect_writes_a_minari_dataset_and_says_where(trained, tmp_path, capsy
 
 
 @pytest.mark.parametrize(("kind", "writer"), [("minari", "minari._buffers"), ("npz", "archives.copyfileobj")])
-def test_who_is_asked_to_end_while_writing_keeps_what_was_played(trained, kind, writer, tmp_path, monkeypatch, capsys):
+def test_sigterm_while_writing_keeps_the_collected_parts(trained, kind, writer, tmp_path, monkeypatch, capsys):
     def asked_to_end(*_):
         if list(tmp_path.rglob("*-unfinished/part-000000.npz")):  # that itself is a file to write
             os.kill(os.getpid(), signal.SIGTERM)

@@ -64,7 +64,7 @@ def test_a_file_is_kept_unless_forced(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["data.npz", "data.parquet"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "foreign"])
-def test_a_damaged_file_is_told_in_one_line(data, tmp_path, name, damage):
+def test_a_damaged_file_is_an_error_of_one_line(data, tmp_path, name, damage):
     path = tmp_path / name
     if damage == "foreign" and name == "data.npz":
         np.savez(path, x=np.zeros(3))
@@ -86,7 +86,7 @@ def test_a_name_says_the_format(data, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_nothing_and_parts_that_do_not_fit_are_told_and_leave_no_file(data, tmp_path, suffix):
+def test_no_parts_or_parts_that_do_not_fit_are_refused_and_leave_no_file(data, tmp_path, suffix):
     path = tmp_path / f"data{suffix}"
     with pytest.raises(ValueError, match="there are no episodes"):
         save_dataset([], path)

@@ -115,7 +115,7 @@ def test_a_goal_is_found_by_row_and_column():
         observation_at(Source(3, 4), (1, 1))
 
 
-def test_observations_that_the_world_has_not_are_told(ragged):
+def test_observations_that_the_world_cannot_have_are_refused(ragged):
     corridor = gridworld("S..")
     with pytest.raises(ValueError, match="no state of its world has"):
         states_of(dataclasses.replace(ragged, source=Source(4, 4, corridor)))

@@ -62,7 +62,7 @@ def test_an_angle_comes_round():
     assert far == pytest.approx(2 * np.sin(1.55) / (2 * np.pi), abs=1e-5)
 
 
-def test_a_place_that_is_none_is_told(data):
+def test_an_invalid_goal_is_refused(data):
     with pytest.raises(ValueError, match=r"goal is an x and a y in \(-1.0, -1.0\) to \(1.0, 1.0\)"):
         relabel(data, goal=(2.0, 0.0))
     with pytest.raises(ValueError, match="in a wall"):
@@ -78,7 +78,7 @@ def test_a_place_that_is_none_is_told(data):
     json.dumps(dict(relabel(swinging, goal=(0.0, 0.0), goal_radius=0.1).source.metadata))
 
 
-def test_vectors_from_nowhere_have_no_goals(data):
+def test_vectors_without_a_world_have_no_goals(data):
     unknown = vector_episodes(
         data.observations,
         data.actions,

@@ -6,7 +6,7 @@ from farflung.data.collecting import play_hosted
 from farflung.policies import UniformPolicy
 
 
-def test_episodes_of_vectors_are_what_the_environment_does_when_told_the_same():
+def test_recorded_episodes_agree_with_the_environment_stepped_with_the_same_actions():
     world = hosted("Pendulum-v1", horizon=6)
     (data,) = play_hosted(world, UniformPolicy(world.actions, 2), 3, 5, {"algorithm": "random actions"})
     seeds = _seeds(5)

@@ -67,7 +67,7 @@ def test_the_environment_that_is_recovered_shows_the_same_episodes(data):
         assert observations == walk.tolist()
 
 
-def test_metadata_say_who_played(data):
+def test_metadata_name_the_team_that_played(data):
     to_minari(data, "farflung/room-v0")
     storage = minari.load_dataset("farflung/room-v0").storage
     assert [each["policy"] for each in storage.get_episode_metadata([0, 6])] == ["room-det-3-single/seed-5/agent-0"] * 2
@@ -147,12 +147,12 @@ def test_a_dataset_is_kept_unless_forced(data, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["room", "room v0", "/room-v0", "../room-v0", "room-v"])
-def test_an_id_that_minari_does_not_know_how_to_read_is_told(data, name):
+def test_an_id_that_minari_cannot_read_is_refused(data, name):
     with pytest.raises(ValueError, match="a dataset's id looks like"):
         to_minari(data, name)
 
 
-def test_a_dataset_that_is_not_there_is_told_in_one_line():
+def test_a_dataset_that_is_not_there_is_an_error_of_one_line():
     with pytest.raises(ValueError, match=r"there is no Minari dataset nothing-v0 \(looked in .*\)") as error:
         from_minari("nothing-v0")
     assert "\n" not in str(error.value)
@@ -165,7 +165,7 @@ def test_without_minari_one_line_says_how_to_get_it(data, monkeypatch):
             use()
 
 
-def test_a_full_disk_is_told_before_hdf5_can_crash():
+def test_a_full_disk_is_reported_before_hdf5_can_crash():
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))  # in place of a full disk: no file may be larger
     try:

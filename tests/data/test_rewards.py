@@ -170,7 +170,7 @@ def test_a_reward_function_can_be_given(small):
         learn_offline(relabel(data, reward=upright))
 
 
-def test_what_cannot_be_learnt_is_told(corridor):
+def test_data_that_cannot_be_learnt_from_is_refused(corridor):
     without = collect(make_run("room-det"), 3)
     for data, options, message in (
         (without, {"task": "rewards"}, "the dataset has no rewards"),

@@ -42,7 +42,7 @@ def test_a_part_is_the_same_whether_those_before_it_are_played_or_not(run):
         equal(joined(parts_of(run, first)), whole, 6 * first)
 
 
-def test_who_is_cut_short_goes_on_with_the_parts_that_are_kept(run, tmp_path):
+def test_an_interrupted_collection_resumes_from_its_saved_parts(run, tmp_path):
     with parts_folder(tmp_path / "parts", {"episodes": 20}) as folder:
         played = []
 

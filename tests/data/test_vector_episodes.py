@@ -59,7 +59,7 @@ def ragged():
     return collect(make_vector_run("point-empty", world=cliff()), 60)
 
 
-def test_the_actions_are_those_that_the_world_was_told(run):
+def test_the_recorded_actions_are_those_that_the_world_executed(run):
     data = collect(run, 10)
     assert data.observations.shape == (10, 13, 2)
     assert data.agents.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
@@ -110,7 +110,7 @@ def test_coverage_is_counted_over_the_grid(run, ragged):
         assert contents.entropy == pytest.approx(-np.sum(share * np.log(share)))
 
 
-def test_random_actions_are_uniform_and_the_same_whoever_was_trained(run):
+def test_random_actions_are_uniform_and_do_not_depend_on_the_run(run):
     data = collect(run, 60, random=True)
     assert np.histogram(data.actions, bins=4, range=(-1, 1))[0] == pytest.approx(360, abs=60)
     assert_same(data, collect(run, 60, random=True, seed=0))
@@ -163,7 +163,7 @@ def test_minari_has_the_same_episodes_and_a_maze_to_play_in(run, data_format):
     assert truncated
 
 
-def test_a_world_of_ones_own_has_spaces_without_an_environment(ragged):
+def test_a_world_of_the_users_own_has_spaces_without_an_environment(ragged):
     to_minari(ragged, "cliff-v0")
     assert minari.load_dataset("cliff-v0").observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     assert_same(from_minari("cliff-v0"), ragged)
@@ -198,7 +198,7 @@ def test_the_worlds_of_gymnasium_are_named():
         assert (spec.id, spec.max_episode_steps) == (expected, 3)
 
 
-def test_an_episode_without_a_step_is_told():
+def test_an_episode_without_a_step_is_refused():
     started_beyond = dataclasses.replace(cliff(), starts=((0.5, 0.5, 0.0, 0.0),))
     with pytest.raises(ValueError, match="over before its first step"):
         collect(make_vector_run("point-empty", world=started_beyond), 2)

@@ -34,7 +34,7 @@ def look_at(dataset):
 @pytest.mark.parametrize("name", ["table.npz", "points.npz", "table.parquet", "points.parquet"])
 @examples(0.4)
 @given(damage=damages())
-def test_a_broken_file_is_told_in_one_line(name, damage):
+def test_a_broken_file_is_an_error_of_one_line(name, damage):
     with temporary_copy(DATA) as folder:
         damage(folder / name)
         with one_line_errors_only():
@@ -44,7 +44,7 @@ def test_a_broken_file_is_told_in_one_line(name, damage):
 @pytest.mark.parametrize("name", ["table.npz", "points.npz"])
 @examples(0.6)
 @given(data=st.data())
-def test_arrays_that_say_something_else_are_told_in_one_line(name, data):
+def test_arrays_with_other_contents_are_an_error_of_one_line(name, data):
     arrays = unpack(DATA / name)
     if data.draw(st.booleans()):
         arrays["farflung"] = json.dumps(data.draw(changed(json.loads(str(arrays["farflung"])))))
@@ -59,7 +59,7 @@ def test_arrays_that_say_something_else_are_told_in_one_line(name, data):
 @pytest.mark.parametrize("name", ["table.parquet", "points.parquet"])
 @examples(0.5)
 @given(data=st.data())
-def test_columns_that_say_something_else_are_told_in_one_line(name, data):
+def test_columns_with_other_contents_are_an_error_of_one_line(name, data):
     table = pyarrow.parquet.read_table(DATA / name)
     about = json.loads(pyarrow.parquet.read_metadata(DATA / name).metadata[b"farflung"])
     place = data.draw(st.integers(0, table.num_columns - 1))
@@ -82,7 +82,7 @@ def test_columns_that_say_something_else_are_told_in_one_line(name, data):
 @pytest.mark.parametrize("dataset_id", IDS)
 @examples(0.3)
 @given(data=st.data(), damage=damages())
-def test_a_minari_dataset_with_a_broken_file_is_told_in_one_line(dataset_id, data, damage):
+def test_a_minari_dataset_with_a_broken_file_is_an_error_of_one_line(dataset_id, data, damage):
     with temporary_copy(MINARI) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(folder))
         damage(data.draw(st.sampled_from([path for path in sorted((folder / dataset_id).rglob("*")) if path.is_file()])))
@@ -93,7 +93,7 @@ def test_a_minari_dataset_with_a_broken_file_is_told_in_one_line(dataset_id, dat
 @pytest.mark.parametrize("dataset_id", IDS)
 @examples(0.4)
 @given(data=st.data())
-def test_minari_metadata_that_say_something_else_are_told_in_one_line(dataset_id, data):
+def test_minari_metadata_with_other_contents_are_an_error_of_one_line(dataset_id, data):
     with temporary_copy(MINARI) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(folder))
         path = folder / dataset_id / "data" / "metadata.json"

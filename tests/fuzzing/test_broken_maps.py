@@ -24,21 +24,21 @@ RECIPE = {
 
 @examples(1)
 @given(CELLS, st.floats(0, 1))
-def test_any_text_is_a_map_or_is_told(text, slip):
+def test_any_text_is_a_map_or_an_error(text, slip):
     with one_line_errors_only():
         assert gridworld(text, slip=slip).num_states > 1
 
 
 @examples(0.4)
 @given(CELLS, st.floats(0.05, 4))
-def test_any_text_is_a_plane_or_is_told(text, step_size):
+def test_any_text_is_a_plane_or_an_error(text, step_size):
     with one_line_errors_only():
         assert point_map(text, step_size=step_size).num_states > 0
 
 
 @examples(0.4)
 @given(st.binary(max_size=60) | CELLS.map(lambda text: text.encode("utf-8", "replace")))
-def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
+def test_any_file_is_a_map_or_an_error(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("maps") / "map.txt"
     path.write_bytes(content)
     with one_line_errors_only():
@@ -47,7 +47,7 @@ def test_any_file_is_a_map_or_is_told(tmp_path_factory, content):
 
 @examples(1)
 @given(st.data())
-def test_any_recipe_is_a_world_or_is_told(data):
+def test_any_recipe_is_a_world_or_an_error(data):
     recipe = data.draw(changed(RECIPE) | changed({"name": "point-gap", "horizon": 4}) | JSON)
     with one_line_errors_only():
         assert make_vector_world(json.dumps(recipe)).num_states >= 0

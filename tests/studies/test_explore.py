@@ -43,7 +43,7 @@ def test_nothing_is_written_unless_asked_for(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_world_of_ones_own_can_be_explored(tmp_path):
+def test_a_world_of_the_users_own_can_be_explored(tmp_path):
     run = explore(gridworld("S...\n....", horizon=5), **QUICK, out=tmp_path / "own")
     assert load_run(tmp_path / "own").config.world == "custom"
     assert run.world.num_states == 8
@@ -51,7 +51,7 @@ def test_a_world_of_ones_own_can_be_explored(tmp_path):
         explore(run.world, horizon=3)
 
 
-def test_a_bad_destination_is_told_before_the_training(tmp_path):
+def test_a_bad_destination_is_refused_before_the_training(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(ValueError, match="is a file"):
         explore("maze-det", updates=10**9, out=tmp_path / "taken")

@@ -39,7 +39,7 @@ def test_goals_are_learnt_in_blocks_where_memory_is_short(corridor, monkeypatch)
     assert learn_offline(corridor, batches=200, seeds=(0, 1)).success.min() == 1
 
 
-def test_a_dataset_from_nowhere_cannot_be_tried_out(corridor):
+def test_a_dataset_without_a_world_cannot_be_tried_out(corridor):
     with pytest.raises(ValueError, match="the dataset's world is not known"):
         learn_offline(dataclasses.replace(corridor, source=Source(5, 4)))
 

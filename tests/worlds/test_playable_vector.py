@@ -54,7 +54,7 @@ def test_copies_do_to_the_bit_what_gymnasiums_copies_do(name, mode):
     assert num_ends > 0
 
 
-def test_a_reset_without_a_seed_goes_on_with_the_same_random_numbers():
+def test_a_reset_without_a_seed_continues_the_random_numbers():
     ours, theirs = ours_and_gymnasiums("several-starts", AutoresetMode.NEXT_STEP)
     seeds = [5, None, 9, 5, 1, 2, 2]
     for seed in (0, None, None, seeds):

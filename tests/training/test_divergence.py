@@ -32,14 +32,14 @@ def finished(*parts):
     return run
 
 
-def test_a_training_without_trouble_says_nothing():
+def test_a_healthy_training_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         summary = finished(progress(10), progress(40)).summary
     assert not {"broken_episodes", "stopped_because"} & summary.keys()
 
 
-def test_the_first_state_that_is_not_finite_is_told_once_with_its_world_update_and_step():
+def test_the_first_state_that_is_not_finite_gives_one_warning_with_world_update_and_step():
     told = r"point-gap: a state after step 2 of update 6 was not finite; such episodes end there \(5 so far\)"
     with pytest.warns(WorldWarning, match=told) as caught:
         run = finished(progress(5), progress(10, (2, 3)), progress(20, (2, 30)))
@@ -57,7 +57,7 @@ def test_training_stops_where_most_episodes_of_a_seed_are_broken():
     np.testing.assert_array_equal(run.updates, [10, 20])
 
 
-def test_training_stops_where_what_is_measured_is_ruined_and_keeps_what_came_before():
+def test_training_stops_at_metrics_that_are_not_finite_and_keeps_earlier_records():
     run = finished(progress(10), progress(20, value=np.nan), progress(30))
     assert "were no longer finite by update 20, so training stopped" in run.summary["stopped_because"]
     np.testing.assert_array_equal(run.updates, [10])
@@ -66,7 +66,7 @@ def test_training_stops_where_what_is_measured_is_ruined_and_keeps_what_came_bef
 
 
 @pytest.mark.parametrize(("agent", "whose"), [(1, "the policy of agent 2"), (None, "a shared part of the algorithm's state")])
-def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_lower(agent, whose):
+def test_the_divergence_message_names_agent_update_and_learning_rate(agent, whose):
     run = finished(progress(10), progress(17, divergence=Divergence(18, 1, agent)), progress(30))
     assert run.summary["stopped_because"] == (
         f"point-gap: in update 18 {whose} (seed 1) was no longer finite, so training stopped: try a learning rate below 0.003"
@@ -74,7 +74,7 @@ def test_of_a_ruined_policy_it_is_told_whose_it_is_when_it_happened_and_what_to_
     np.testing.assert_array_equal(run.updates, [10, 17])
 
 
-def test_fewer_states_than_neighbours_are_told_before_the_training():
+def test_fewer_states_than_neighbours_are_refused_before_the_training():
     projection = WORLD.projection
     check_num_samples(CONFIG, projection, horizon=2)  # 6 states for 4 neighbours
     with pytest.raises(ValueError, match="neighbours must be below 4, the number of states that the team visits"):
@@ -85,7 +85,7 @@ def test_fewer_states_than_neighbours_are_told_before_the_training():
         farflung.explore(make_vector_world("point-gap", horizon=1), agents=2)
 
 
-def test_states_that_are_alike_are_told_with_what_to_do():
+def test_duplicate_states_give_a_warning_with_advice():
     generator = np.random.default_rng(0)
     features = generator.uniform(-1, 1, (2, 1, 1, 20, 2)).astype(np.float32)
     with warnings.catch_warnings():
