@@ -1,6 +1,7 @@
 """Datasets whose observations are vectors, from the team to every format and back."""
 
 import dataclasses
+import json
 
 import gymnasium
 import h5py
@@ -16,7 +17,7 @@ from tests.data.teams import assert_same, make_vector_run
 from farflung import collect, from_minari, load_dataset, make_vector_world, save_dataset, to_minari
 from farflung.data import collect_parts, collecting
 from farflung.data.episodes import Contents, in_pieces
-from farflung.data.sources import continuous_spec, from_json, to_json
+from farflung.data.sources import continuous_source, from_json, to_json
 from farflung.worlds.point_maze import PointMaze
 
 
@@ -194,8 +195,8 @@ def test_datasets_of_others_are_read():
 
 def test_the_worlds_of_gymnasium_are_named():
     for name, expected in (("mountain-car", "MountainCarContinuous-v0"), ("pendulum", "Pendulum-v1")):
-        spec = continuous_spec(make_vector_world(name, horizon=3))
-        assert (spec.id, spec.max_episode_steps) == (expected, 3)
+        spec = json.loads(continuous_source(make_vector_world(name, horizon=3), {}).environment)
+        assert (spec["id"], spec["max_episode_steps"]) == (expected, 3)
 
 
 def test_an_episode_without_a_step_is_refused():

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,6 @@ from farflung.runs.files import complete_file, write_errors
 from farflung.runs.run import Run, typical_seed
 from farflung.training.hosted import NetworkPlayer
 from farflung.worlds.hosted.players import OVER, Episodes, Player
-from farflung.worlds.hosted.world import HostedWorld
 from farflung.worlds.world import World
 
 _TRANSITIONS_PER_PART = 2**18
@@ -312,13 +311,15 @@ def play_hosted(
     """Plays episodes in a host-stepped world; the source of a part, also of the one `before`, has the states met so far."""
     episodes = whole_number("episodes", episodes)
     (random_seed,) = whole_seeds([random_seed])
-    world = world.with_environment().snapshot()  # the run does not learn the states that are met here
+    hosted = world.with_environment().snapshot().hosted  # the run does not learn the states that are met here
+    assert hosted is not None
+    world = hosted
     players = (_Tables if world.projection is None else _Networks)(world, team, metadata)
     if before is not None and not world.knows_all_states:
-        cast(Any, world).index.know(np.asarray(before.source.metadata["features"], np.int64))
+        world.add_states(np.asarray(before.source.metadata["features"], np.int64))
     num_agents = team.num_agents
     per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
-    with cast(HostedWorld, world).open(num_agents, min(episodes, per_part)) as pool:
+    with hosted.open(num_agents, min(episodes, per_part)) as pool:
         for part in range(first_part, -(-episodes // per_part)):
             generator = np.random.default_rng([random_seed, part])
             noise = players.draw(generator, (per_part, world.horizon))

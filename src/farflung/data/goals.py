@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from farflung.config.checks import check_positive
 from farflung.config.imports import import_object, name_of
 from farflung.data.episodes import Dataset, Source, cut
-from farflung.data.sources import WRAPPERS, point_maze_of, wrapped
+from farflung.data.sources import WRAPPERS, wrapped
 from farflung.worlds.as_gymnasium.point import place_in
 from farflung.worlds.as_gymnasium.tasks import PaidBy, ReachGoal
 from farflung.worlds.point_maze import POINT_MAZE
@@ -143,7 +143,7 @@ def _place(source: Source, goal: int | float | Place, radius: float | None) -> t
     if source.projection is None:
         raise ValueError("the dataset has no projection, so a goal has no features: relabel with a reward function instead")
     names, low, high = source.projection.names, source.projection.low, source.projection.high
-    if maze := point_maze_of(source.world):
+    if source.world is not None and (maze := source.world.maze) is not None:
         place = place_in(maze, goal if isinstance(goal, Sequence) else (goal,))
         radius = maze.step_size if radius is None else radius
     else:

@@ -23,7 +23,7 @@ from farflung.data.minari import from_minari
 from farflung.data.networks import Experience, Learning
 from farflung.data.q_learning import QLearning, Transitions, goal_success, goals_of, num_goal_uniforms, untrained_success
 from farflung.data.rewards import Learned, learn_rewards
-from farflung.data.sources import place_of, point_maze_of
+from farflung.data.sources import place_of
 from farflung.worlds.projection import read_numbers
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
@@ -138,7 +138,7 @@ def learn_offline(
 
 def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:
     """Implicit Q-learning in a maze: one training for each seed and dataset, as many at once as there are devices."""
-    world = point_maze_of(dataset.source.world)
+    world = None if dataset.source.world is None else dataset.source.world.maze
     if world is None:
         raise ValueError(
             "with vectors as states, goals can be tested only in point mazes, and this dataset is from another world without "

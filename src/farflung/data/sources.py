@@ -27,20 +27,12 @@ from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable
 from farflung.worlds.hosted.vectors import HostedVectors
 from farflung.worlds.kinds import read_world
-from farflung.worlds.point_maze import POINT_MAZE, PointMaze
 from farflung.worlds.projection import Box, Discrete, read_projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _PARTS = "observation_parts"
 _WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
-_CLASSICS = {
-    "mountain-car": "MountainCarContinuous-v0",
-    "mountain-car-discrete": "MountainCar-v0",
-    "pendulum": "Pendulum-v1",
-}
-
-
 WRAPPERS = tuple(f"{wrapper.__module__}:{wrapper.__qualname__}" for wrapper in (ReachGoal, PaidBy))
 """The wrappers that give an environment another task."""
 
@@ -60,11 +52,6 @@ def place_of(source: Source) -> str:
     if source.environment is not None:
         return str(json.loads(source.environment)["id"])
     return "custom"
-
-
-def point_maze_of(world: World | None) -> PointMaze | None:
-    """The world as a point maze, if it is one: only point mazes have rectangles in which episodes start."""
-    return cast(PointMaze, world) if world is not None and world.starts else None
 
 
 def source_of(run: Run, metadata: Mapping[str, Any]) -> Source:
@@ -88,8 +75,10 @@ def continuous_source(world: World, metadata: Mapping[str, Any]) -> Source:
     except ValueError:
         return source
     source = dataclasses.replace(source, world=world)
-    if (spec := continuous_spec(world)) is None:
+    if world.environment is None:
         return source
+    name, options = world.environment
+    spec = _spec(name, world, **options)
     observations = read_space(gymnasium.make(spec).observation_space)
     return dataclasses.replace(source, observations=observations, environment=spec_to_json(spec))
 
@@ -134,13 +123,6 @@ def _vector_source(world: World, metadata: Mapping[str, Any]) -> Source:
     actions = world.actions.num if isinstance(world.actions, Discrete) else world.actions
     unbounded = Box((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
     return Source(unbounded, actions, None, None, metadata, world.projection)
-
-
-def continuous_spec(world: World) -> EnvSpec | None:
-    """The Gymnasium environment with the same dynamics, though perhaps with rewards and early ends; None if there is none."""
-    if maze := point_maze_of(world):
-        return _spec(POINT_MAZE, world, world=maze.recipe)
-    return _spec(_CLASSICS[world.name], world) if world.name in _CLASSICS else None
 
 
 def _spec(name: str, like: World, **options: Any) -> EnvSpec:

@@ -1,6 +1,7 @@
 """Gymnasium's MountainCar and Pendulum without their rewards, in JAX; `make_vector_world` checks their options."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -25,6 +26,10 @@ class MountainCar(ClassicWorld):
 
     num_reset_uniforms, num_step_uniforms = 1, 0
 
+    @property
+    def environment(self) -> tuple[str, dict[str, Any]]:
+        return "MountainCar-v0" if isinstance(self.actions, Discrete) else "MountainCarContinuous-v0", {}
+
     def reset_from(self, noise: Float[Array, "1"]) -> Float[Array, "2"]:
         return jnp.stack([-0.6 + 0.2 * noise[0], jnp.zeros(())])
 
@@ -46,6 +51,7 @@ class Pendulum(ClassicWorld):
     """A pendulum to swing up, `Pendulum-v1`; an observation is the cosine and sine of the angle, and the angular velocity."""
 
     num_reset_uniforms, num_step_uniforms = 2, 0
+    environment = ("Pendulum-v1", {})
 
     def reset_from(self, noise: Float[Array, "2"]) -> Float[Array, "2"]:
         return (2 * noise - 1) * jnp.array([math.pi, 1.0])

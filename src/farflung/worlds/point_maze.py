@@ -37,6 +37,14 @@ class PointMaze(DescribedWorld):
     num_step_uniforms = 0
 
     @property
+    def maze(self) -> "PointMaze":
+        return self
+
+    @property
+    def environment(self) -> tuple[str, dict[str, Any]]:
+        return POINT_MAZE, {"world": self.recipe}
+
+    @property
     def free_area(self) -> float:
         return float(self._areas.sum())
 

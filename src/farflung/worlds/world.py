@@ -18,6 +18,8 @@ from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.walls import Rectangle
 
 if TYPE_CHECKING:
+    from farflung.worlds.hosted.world import HostedWorld
+    from farflung.worlds.point_maze import PointMaze
     from farflung.worlds.tabular import TabularMDP
 
 _KEY_UNIFORMS = 3
@@ -93,6 +95,24 @@ class World(abc.ABC):
         return None
 
     @property
+    def hosted(self) -> "HostedWorld | None":
+        """The world with the means to step its copies on the host, if it is stepped there."""
+        return None
+
+    @property
+    def maze(self) -> "PointMaze | None":
+        """The world as a point maze, if it is one: goals can be placed and tested in it."""
+        return None
+
+    @property
+    def environment(self) -> tuple[str, dict[str, Any]] | None:
+        """The id and options of the Gymnasium environment with the same dynamics, if states are vectors and there is one.
+
+        The environment may have rewards and early ends.
+        """
+        return None
+
+    @property
     def free_area(self) -> float:
         """The area, or volume, that the features can cover, in their units; its logarithm bounds their entropy."""
         return math.inf
@@ -131,6 +151,9 @@ class World(abc.ABC):
 
     def add_states_of(self, other: "World") -> None:  # noqa: B027
         """Learns the states that the same world has met elsewhere, where states are numbered as they are met."""
+
+    def add_states(self, features: Int[np.ndarray, "state feature"]) -> None:  # noqa: B027
+        """Learns the states with these features, as `add_states_of` does."""
 
     def state_of(self, observation: Any) -> Any:
         """The state that a policy acts on for an observation of the world's environment: a state's number, or a vector.

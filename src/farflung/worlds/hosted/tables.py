@@ -105,8 +105,12 @@ class HostedTable(HostedWorld):
         return again
 
     def add_states_of(self, other: World) -> None:
-        if isinstance(self.index, Met) and isinstance(other, HostedTable):
-            self.index.know(other.index.features)
+        if isinstance(other, HostedTable):
+            self.add_states(other.index.features)
+
+    def add_states(self, features: Int[np.ndarray, "state feature"]) -> None:
+        if isinstance(self.index, Met):
+            self.index.know(features)
 
     def snapshot(self) -> "HostedTable":
         return dataclasses.replace(self, index=copy.deepcopy(self.index))

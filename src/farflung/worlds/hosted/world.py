@@ -73,6 +73,10 @@ class HostedWorld(World):
     """Failures that the copies have reported so far."""
 
     @property
+    def hosted(self) -> "HostedWorld":
+        return self
+
+    @property
     def may_end_early(self) -> bool:
         return True
 
