@@ -42,7 +42,10 @@ DATA = farflung.load_dataset(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
         (lambda: farflung.explore("room-det", on_progress=5), "explore(): on_progress must be a function or None, not 5"),
         (lambda: farflung.play(3, 3, 3, 3, 3), "play(): key must be an array"),
         (lambda: check_positive("seconds", 10**400), "seconds must be a positive number, not 1000"),
-        (lambda: farflung.relabel(DATA, reward=lambda *_: np.full(DATA.num_transitions, np.nan)), "finite numbers, not nan"),
+        (
+            lambda: farflung.relabel(DATA, reward=lambda *_: np.full(DATA.num_transitions, np.nan)),
+            "must return finite numbers",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named_in_one_line(call, message):

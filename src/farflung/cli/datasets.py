@@ -255,8 +255,8 @@ def _goals_summary(found: "Reached") -> dict[str, Any]:
         "goals": len(found.goals),
         "goal_radius": found.radius,
         "untrained_success": found.untrained,
-        "success": _estimate(found.success.mean(axis=1), 0, 1),
-        "random_actions_success": _estimate(found.random_success.mean(axis=1), 0, 1),
+        "success": _estimate(found.success.mean(axis=1), 0.0, 1.0),
+        "random_actions_success": _estimate(found.random_success.mean(axis=1), 0.0, 1.0),
     }
 
 

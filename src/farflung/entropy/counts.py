@@ -30,6 +30,7 @@ def plug_in(num_states: int) -> Entropy:
 
     Its expectation never exceeds $\mathcal{H}(d_\pi)$ (Jensen), and n samples reach at most $\log n$.
 
+    >>> import jax.numpy as jnp
     >>> round(float(plug_in(4).value(jnp.array([[[0, 1, 0, 1]]]))), 4)  # log 2
     0.6931
     """

@@ -28,7 +28,7 @@ def play(world, num_episodes=NUM_EPISODES):
 
 @pytest.mark.parametrize("options", [{"copies": 12}, {"copies": 2}, {"copies": 3}, {"workers": 2}])
 def test_episodes_are_those_of_the_environment_played_alone(options):
-    noise, (states, actions, rewards, is_terminated, broken) = play(hosted(Corridor, horizon=HORIZON, **options))
+    noise, (states, actions, rewards, is_terminated, broken, seeds) = play(hosted(Corridor, horizon=HORIZON, **options))
     for episode in range(NUM_EPISODES):
         environment = Corridor()
         observation, _ = environment.reset(seed=1 + episode)
@@ -43,6 +43,7 @@ def test_episodes_are_those_of_the_environment_played_alone(options):
             expected.append(observation - 10)
         np.testing.assert_array_equal(states[episode], expected)
         assert is_terminated[episode] == is_over
+        assert seeds[episode] == 1 + episode
     assert 0 < is_terminated.sum() < NUM_EPISODES
     assert not broken.any()
 

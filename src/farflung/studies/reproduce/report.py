@@ -115,8 +115,12 @@ def _answer(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
         for world in findings[first].worlds
         for agents in findings[first].agents
     ]
+    ends_higher = {each: held("parallel agents end with a higher entropy", each) for each in findings}
+    decaying = ends_higher.get(Training("text", "sum"), (0, 0, 0))
     return {
-        "entropy": _schedule_table({each: held("parallel agents end with a higher entropy", each) for each in findings}),
+        "headline": _headline(ends_higher),
+        "larger_steps_win": decaying[2] > decaying[0],
+        "entropy": _schedule_table(ends_higher),
         "offline": held("offline RL reaches more goals with parallel agents' data than with a single", first),
         "early": held("parallel agents have the higher entropy on average over the first tenth", first),
         "diverse": held("parallel agents are more diverse than independently", first),
@@ -126,6 +130,21 @@ def _answer(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
         "rounds": [f"{number:.1f}" if number < most else f"more than {most}" for number in (min(rounds), max(rounds))],
         "first": training_name(first),
     }
+
+
+def _headline(held: Mapping[Training, tuple[int, int, int]]) -> str:
+    """The answer to the paper's question; for each training: in how many settings the claim holds, of how many, against it."""
+
+    def holds(trainings: Sequence[Training]) -> bool:
+        return bool(trainings) and all(held[each][0] > max(held[each][1] / 2, held[each][2]) for each in trainings)
+
+    if holds(list(held)):
+        return "Yes."
+    if holds([each for each in held if each.estimator == "mean"]):
+        return "Yes, if both take steps of the same size."
+    if any(holds([each]) for each in held):
+        return "It depends on how they are trained."
+    return "Not in most of these settings."
 
 
 def _schedule_table(held: Mapping[Training, tuple[int, int, int]]) -> Table:
