@@ -19,7 +19,11 @@ _SETTINGS = (
     "jax_persistent_cache_enable_xla_caches",
 )
 _hits = []
-jax.monitoring.register_event_listener(lambda event, **_: _hits.append(event) if event.endswith("/cache_hits") else None)
+
+
+def _count(event, **_):
+    if event.endswith("/cache_hits"):
+        _hits.append(event)
 
 
 @pytest.fixture
@@ -30,6 +34,8 @@ def home(tmp_path, monkeypatch):
     compilation_cache.reset_cache()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(program_cache.sys, "platform", "linux")
+    jax.monitoring.clear_event_listeners()  # other tests may have done so
+    jax.monitoring.register_event_listener(_count)
     yield tmp_path / "cache"
     for name, value in before.items():
         jax.config.update(name, value)
