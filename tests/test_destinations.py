@@ -220,3 +220,13 @@ def test_a_program_of_the_users_own_may_have_changed_so_its_run_is_not_returned(
     assert not _has_own_parts(Explore("room-det"), make_tabular_world("room-det"))
     assert not _has_own_parts(Explore("FrozenLake-v1"), hosted("FrozenLake-v1"))
     assert _has_own_parts(Explore("FrozenLakeEnv"), hosted(lambda: gymnasium.make("FrozenLake-v1")))
+
+
+@pytest.mark.parametrize(("header", "other"), [("{}", "figure.png"), ('{"farflung": "0.1.0"}', "thesis.tex")])
+def test_force_removes_nothing_but_results(tmp_path, header, other):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "contents.json").write_text(header)
+    (tmp_path / "out" / other).write_text("mine")
+    with pytest.raises(ValueError, match="choose another directory"), open_results(tmp_path / "out", "ceiling", {}, force=True):
+        pass
+    assert (tmp_path / "out" / other).read_text() == "mine"

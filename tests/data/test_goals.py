@@ -150,3 +150,11 @@ def test_a_reward_is_a_finite_number_for_each_step():
         relabel(data, reward=lambda states, actions, after: np.full(len(states), np.nan))
     with pytest.raises(ValueError, match="the module of the reward 'nowhere:pay' cannot be imported"):
         relabel(data, reward="nowhere:pay")
+
+
+def test_relabelling_runs_no_program_that_a_dataset_names():
+    dataset = collect(make_run("maze-stoc"), 3)
+    spec = json.loads(dataset.source.environment) | {"entry_point": "os:abort"}
+    forged = dataclasses.replace(dataset, source=dataclasses.replace(dataset.source, environment=json.dumps(spec)))
+    recovered = json.loads(relabel(forged, goal=(5, 3)).source.environment)
+    assert recovered["entry_point"] == "farflung.worlds.as_gymnasium.grid:MazeEnv"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from farflung.config.checks import check_positive
 from farflung.config.imports import import_object, name_of
 from farflung.data.episodes import Dataset, Source, cut
-from farflung.data.sources import WRAPPERS, wrapped
+from farflung.data.sources import WRAPPERS, installed, spec_to_json, wrapped
 from farflung.worlds.as_gymnasium.point import place_in
 from farflung.worlds.as_gymnasium.tasks import PaidBy, ReachGoal
 from farflung.worlds.point_maze import POINT_MAZE
@@ -90,12 +90,20 @@ def _with_goal(source: Source, aim: dict[str, Any]) -> str | None:
     """The specification of the environment with the goal: as its own option if it has one, or else by a wrapper."""
     if source.environment is None:
         return None
-    made = json.loads(_without_task(source.environment))
+    plain = _without_task(source.environment)
+    spec = installed(EnvSpec.from_json(plain))  # the file may name any program
+    made = json.loads((None if spec is None else spec_to_json(spec)) or plain)
     if made["id"] == POINT_MAZE:
         made["kwargs"].update(aim)
         return json.dumps(made)
     world = None if source.world is None else source.world.table
-    if made["id"] in _MAPS and world is not None and world.positions is not None and not np.asarray(world.rewards).any():
+    if (
+        spec is not None
+        and made["id"] in _MAPS
+        and world is not None
+        and world.positions is not None
+        and not np.asarray(world.rewards).any()
+    ):
         (state,) = np.flatnonzero(np.asarray(world.labels) == aim["goal"])
         with_option = {**made, "kwargs": {**made["kwargs"], "goal": np.asarray(world.positions)[state].tolist()}}
         with contextlib.suppress(ValueError):  # the goal may be the only start

@@ -24,6 +24,9 @@ from farflung.runs.files import FORMAT_VERSION, sync, write_atomically, write_er
 from farflung.runs.interrupts import uninterrupted
 
 UNFINISHED = "unfinished"
+_RESULT_SUFFIXES = {".json", ".csv", ".npz", ".png", ".svg", ".html"}
+_RESULT_FOLDERS = {"data", "figures", "runs"}
+"""What results consist of: `--force` removes nothing else."""
 LOCK = "lock"
 """The lock file, which names the process that holds the lock."""
 CONFIG, CONTENTS = "config.json", "contents.json"
@@ -350,11 +353,27 @@ def _replaceable(place: Destination, contents: Mapping[str, Any], force: bool) -
         raise ValueError(f"{place.name} holds an unfinished training: choose another directory")
     if others and CONTENTS not in others:
         raise ValueError(f"{place.name} is not empty and holds no results: choose another directory")
+    if others and not _is_header(place.folder / CONTENTS):
+        raise ValueError(f"{place.name} holds no results of farflung: choose another directory")
     different = differences(place.folder / CONTENTS, contents) if others else ""
     if different and not force:
         advice = "choose another directory, or discard them with --force"
         raise ValueError(f"{place.name} holds results {different}: {advice}")
+    for name in sorted(others) if different else ():
+        path = place.folder / name
+        if not (path.suffix in _RESULT_SUFFIXES and path.is_file()) and name not in _RESULT_FOLDERS:
+            raise ValueError(
+                f"{place.name} holds more than results ({name}), so they are not replaced: choose another directory"
+            )
     return others, others if different else set()
+
+
+def _is_header(path: Path) -> bool:
+    """Whether a file is farflung's description of results, or a damaged one."""
+    try:
+        return "farflung" in read_object(path)
+    except (OSError, ValueError):
+        return True
 
 
 def is_results_of(path: Path, command: str) -> bool:
