@@ -19,6 +19,11 @@ CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, upd
 CODE, TEXT = Training("code", "sum"), Training("text", "sum")
 TRAININGS = [CODE, Training("code", "mean"), TEXT, Training("text", "mean")]
 
+SMALLEST = (
+    *("reproduce", "--worlds", "room-det", "--agents", "2", "--seeds", "2", "--updates", "20"),
+    *("--schedule", "code", "--estimator", "sum", "--quiet"),
+)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -188,22 +193,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path, capsys, monkeypatch):
         return honest(*arguments)
 
     monkeypatch.setattr(module, "finish", interrupted)
-    options = [
-        "--worlds",
-        "room-det",
-        "--agents",
-        "2",
-        "--seeds",
-        "2",
-        "--updates",
-        "20",
-        "--schedule",
-        "code",
-        "--estimator",
-        "sum",
-        "--quiet",
-    ]
-    assert main(["reproduce", *options, "--out", str(tmp_path / "out")]) == 130
+    assert main([*SMALLEST, "--out", str(tmp_path / "out")]) == 130
     assert "the same command continues" in capsys.readouterr().err
     kind = "single" if calls[0].single else "independent" if calls[0].independent else "team"  # whichever was compiled first
     assert {path.parent.name for path in modified(tmp_path / "out")} == {f"room-det-2-{kind}"}
@@ -220,21 +210,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_finished(tmp_path, capsys, mo
         honest(*arguments, **arrays)
 
     monkeypatch.setattr(np, "savez_compressed", full)
-    options = [
-        "--worlds",
-        "room-det",
-        "--agents",
-        "2",
-        "--seeds",
-        "2",
-        "--updates",
-        "20",
-        "--schedule",
-        "code",
-        "--estimator",
-        "sum",
-    ]
-    assert main(["reproduce", *options, "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert main([*SMALLEST, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "No space left on device" in line
     (kept,) = (tmp_path / "out" / "runs" / "code").iterdir()  # the one that was compiled first
