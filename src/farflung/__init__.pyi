@@ -2,6 +2,7 @@
 
 from . import loggers as loggers
 from .algorithms import Algorithm as Algorithm
+from .algorithms.actor_critic import ActorCritic as ActorCritic
 from .algorithms.frank_wolfe import FrankWolfe as FrankWolfe
 from .algorithms.pgpse import PGPSE as PGPSE
 from .bounds.ceilings import Ceiling as Ceiling
@@ -26,6 +27,7 @@ from .entropy.counts import decompose as decompose
 from .entropy.counts import plug_in as plug_in
 from .entropy.counts import shannon as shannon
 from .figures.film import film as film
+from .policies import Networks as Networks
 from .policies import NeuralPolicy as NeuralPolicy
 from .policies import TabularSoftmax as TabularSoftmax
 from .policies import Team as Team

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farflung.worlds.projection import Projection
-from farflung.worlds.robots import RobotState, ant, robot
+from farflung.worlds.robots import RobotState, gymnasium_robot, robot
 
 # Compiles within seconds, where the ant takes half a minute.
 HOPPER = """
@@ -48,7 +48,7 @@ def hopper(hopper_file):
 
 @pytest.fixture(scope="module")
 def the_ant():
-    return ant()
+    return gymnasium_robot("ant")
 
 
 def test_a_robot_moves_as_in_mujocos_own_engine(hopper, hopper_file):
@@ -83,7 +83,7 @@ def test_observations_are_scaled_by_the_ranges_of_the_grid_and_joints(hopper):
     ("heights", "middle", "half"), [((0.2, math.inf), 1.2, 1), ((-math.inf, 3.0), 2, 1), ((0.2, 0.8), 0.5, 0.3)]
 )
 def test_a_height_with_one_bound_is_scaled_from_there(hopper_file, heights, middle, half):
-    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy_heights=heights)
+    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy=[(2, *heights)])
     assert (world.observation_center[2], world.observation_scale[2]) == pytest.approx((middle, half))
 
 
@@ -115,7 +115,7 @@ def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
     state = the_ant.reset_from(jnp.full(29, 0.5))
     state = state._replace(positions=state.positions.at[2].set(height))
     assert bool(the_ant.is_over(state)) == is_over == (not environment.is_healthy)
-    going_on = dataclasses.replace(the_ant, healthy_heights=(-math.inf, math.inf))
+    going_on = dataclasses.replace(the_ant, healthy=())
     assert bool(going_on.is_over(state)) == (not math.isfinite(height))
 
 
@@ -127,9 +127,9 @@ def test_the_state_of_an_ant_is_small(the_ant):
 
 def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
     with pytest.raises(ValueError, match=r"unknown engine 'wrap' \(did you mean 'warp'\?\)"):
-        ant(engine="wrap")
+        gymnasium_robot("ant", engine="wrap")
     with pytest.raises(ValueError, match="solver_iterations must be at least 1, not 0"):
-        ant(solver_iterations=0)
+        gymnasium_robot("ant", solver_iterations=0)
     with pytest.raises(ValueError, match="cannot read the robot"):
         robot(tmp_path / "none.xml", PROJECTION, horizon=10, num_substeps=5)
     with pytest.raises(ValueError, match="a number for each of the 3 velocities, not 2"):
@@ -139,4 +139,4 @@ def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
 def test_without_mujoco_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
     with pytest.raises(ValueError, match=r"this needs mujoco: pip install '\.\[robotics\]'"):
-        ant()
+        gymnasium_robot("ant")

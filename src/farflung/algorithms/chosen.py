@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from farflung.algorithms import Algorithm
+from farflung.algorithms.actor_critic import actor_critic
 from farflung.algorithms.pgpse import pgpse
 from farflung.config import Explore
 from farflung.config.imports import check_installed, import_object, instance_of
-from farflung.config.options import ALGORITHM, ENTROPY
+from farflung.config.options import ACTOR_CRITIC
 from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
 from farflung.worlds.world import World
@@ -48,19 +49,21 @@ def algorithm_for(
         is_from_file: whether the config was read from a file, whose names are imported only if they are installed.
     """
 
-    def found(part: str, default: str | None) -> Any:
+    def found(part: str) -> Any:
         own_part, name = getattr(own, part), getattr(config, part)
-        if own_part is not None or name == default or ":" not in name:
+        if own_part is not None or ":" not in name:
             return own_part
         if is_from_file:
             check_installed(name, f"the {part} {name}")
         return import_object(name, part)
 
-    algorithm, credit, entropy = found("algorithm", ALGORITHM), found("credit", None), found("entropy", ENTROPY)
+    algorithm, credit, entropy = found("algorithm"), found("credit"), found("entropy")
     if algorithm is None:
         if entropy is not None and not world.is_hosted:  # made once, from the world's concrete arrays
             entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
         fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
+        if config.algorithm == ACTOR_CRITIC:
+            return actor_critic(config, world, entropy=fixed)
         return pgpse(config, world, credit=credit, entropy=fixed)
     made = instance_of(algorithm, "algorithm")
     if not isinstance(made, Algorithm) and callable(made):
@@ -72,5 +75,7 @@ def algorithm_for(
         missing = [name for name in ("batch_size", "num_trajectories", "init", "learn") if not hasattr(made, name)]
         raise ValueError(f"{type(made).__name__} is not an algorithm: it has no {', '.join(missing)}")
     for name in sorted(ignored & set(given)):
-        raise ValueError(f"{name} is a setting of pgpse, and an algorithm of your own has its own settings: drop {name}")
+        raise ValueError(
+            f"{name} is a setting of pgpse or actor-critic, and an algorithm of your own has its own settings: drop {name}"
+        )
     return made

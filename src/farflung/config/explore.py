@@ -27,9 +27,10 @@ class Explore:
 
     WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
     S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
-    mountain-car, mountain-car-discrete, pendulum, ant); the id of a Gymnasium environment (MODULE:ID imports the module
-    first); or MODULE:NAME, a world of your own. Where states are vectors, policies are neural networks. A Gymnasium
-    environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped in Python.
+    mountain-car, mountain-car-discrete, pendulum) or robot (ant, half-cheetah, hopper, walker2d, humanoid); the id of a
+    Gymnasium environment (MODULE:ID imports the module first); or MODULE:NAME, a world of your own. Where states are vectors,
+    policies are neural networks. A Gymnasium environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is
+    compiled; any other is stepped in Python.
     """
 
     given: ClassVar[Mapping[str, Any]]
@@ -45,12 +46,19 @@ class Explore:
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
     """Probability that one of the other actions replaces the chosen one; only for maps."""
-    batch_size: int = 40
+    batch_size: Annotated[Derived[int], default_is("40; actor-critic: 16")] = DERIVED
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = options.ALGORITHM
-    """Training algorithm: pgpse, or MODULE:NAME of your own."""
+    algorithm: Annotated[
+        Derived[str],
+        default_is(
+            "pgpse; networks: actor-critic, unless the preset is paper or a setting is for pgpse alone",
+            "{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME",
+        ),
+    ] = DERIVED
+    """Training algorithm: pgpse, the paper's policy gradient with all its credits; actor-critic (PPO), for networks alone; or
+    MODULE:NAME of your own."""
     entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = options.ENTROPY
     """Entropy to maximise: the world's own estimate (auto), or MODULE:NAME of your own."""
     updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
@@ -74,7 +82,8 @@ class Explore:
         default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(options.POLICIES) + "}"),
     ] = DERIVED
     """A softmax table per agent (stationary) or per agent and time step (time-dependent); auto chooses by size. Where
-    observations are vectors: a network per agent (neural), or networks with a common trunk (shared-trunk)."""
+    observations are vectors: a network per agent (neural), networks with a common trunk (shared-trunk), or one network that is
+    told who acts by a learned vector per agent (conditioned)."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of a neural network."""
     std: Annotated[str, one_of(options.STDS)] = "free"
@@ -89,6 +98,12 @@ class Explore:
     """Factor on the weight of the entropy bonus after each update."""
     steps_per_batch: Annotated[Derived[int], from_preset("steps_per_batch", "INT")] = DERIVED
     """Gradient steps per batch; after the first one, importance weights are clipped as in PPO."""
+    minibatches: int = 4
+    """Parts into which the actor-critic divides a batch at random; each gradient step takes the next part."""
+    discount: float = 0.99
+    """Factor of the actor-critic on the gain of a state for each step that it is away."""
+    trace: float = 0.95
+    """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
     clip: float = 0.2
     """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
@@ -111,21 +126,28 @@ class Explore:
         checks.check_name("preset", self.preset, tuple(options.PRESETS))
         if self.world in options.CONTINUOUS_WORLDS:
             self._default("policy", "neural")
+        is_plain = self.preset == "farflung" and not {*options.ONLY_FOR_PGPSE} & {*given}
+        self._default("algorithm", options.ACTOR_CRITIC if self.is_neural and is_plain else options.PGPSE)
         rates = options.NEURAL_LEARNING_RATES if self.is_neural else options.LEARNING_RATES
+        if self.algorithm == options.ACTOR_CRITIC:
+            rates = options.ACTOR_CRITIC_LEARNING_RATES
+            for name, value in options.ACTOR_CRITIC_PRESET.items():
+                self._default(name, value)
         for name, value in (options.NEURAL_PRESETS if self.is_neural else options.PRESETS)[self.preset].items():
             self._default(name, value)
+        self._default("batch_size", options.BATCH_SIZE)
         checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
             raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
         self._default("learning_rate", rates[self.optimizer])
         checks.check_team_in_world(self)
-        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
+        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch", "minibatches"):
             value = getattr(self, name)
             if value is not None or name != "log_every":
                 object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         checks.check_learning(self)
-        for name, known in (("algorithm", (options.ALGORITHM,)), ("entropy", (options.ENTROPY,)), ("credit", options.CREDITS)):
+        for name, known in (("algorithm", options.ALGORITHMS), ("entropy", (options.ENTROPY,)), ("credit", options.CREDITS)):
             checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 checks.check_name(name, getattr(self, name), known)
@@ -144,6 +166,8 @@ class Explore:
             raise ValueError(f"combinations are for the credits {' and '.join(options.COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:
             raise ValueError(f"combinations must be at most the batch size, {self.batch_size}, not {self.combinations}")
+        if self.algorithm == options.ACTOR_CRITIC:
+            self._check_actor_critic(given)
         if self.single and self.independent:
             raise ValueError("--single and --independent exclude each other")
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
@@ -156,16 +180,20 @@ class Explore:
 
         Raises ValueError if a setting is for the other kind.
         """
-        if has_vectors:
-            if self.is_neural:
-                return self
+        if has_vectors and not self.is_neural:
             if "policy" in self.given:
                 self._check_no_table()
-            return Explore(**{**self.given, "policy": "neural"})
+            return Explore(**{**self.given, "policy": "neural"}).resolved(has_vectors=True)
+        if self.algorithm == options.PGPSE and (unused := self.given.keys() & {*options.ONLY_FOR_ACTOR_CRITIC}):
+            raise ValueError(f"{' and '.join(sorted(unused))} are for the algorithm actor-critic, which trains networks")
+        if has_vectors:
+            return self
         if self.is_neural:
             raise ValueError(
                 f"{self.world} has numbered states, which need tables: choose the policy {', '.join(('auto', *options.TABLES))}"
             )
+        if self.algorithm == options.ACTOR_CRITIC:
+            raise ValueError(f"actor-critic trains networks, and {self.world} has numbered states: choose the algorithm pgpse")
         for field in fields(self):
             if field.name in _FOR_NETWORKS and getattr(self, field.name) != field.default:
                 raise ValueError(
@@ -175,7 +203,12 @@ class Explore:
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; those that older versions don't know only if they are not the default ones."""
-        defaults = {"algorithm": options.ALGORITHM, "entropy": options.ENTROPY, "over_trajectories": options.ESTIMATORS[0]}
+        defaults: dict[str, Any] = {
+            "algorithm": options.PGPSE,
+            "entropy": options.ENTROPY,
+            "over_trajectories": options.ESTIMATORS[0],
+        }
+        defaults |= {field.name: field.default for field in fields(self) if field.name in options.ONLY_FOR_ACTOR_CRITIC}
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
@@ -201,6 +234,15 @@ class Explore:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
 
+    def _check_actor_critic(self, given: Iterable[str]) -> None:
+        if not self.is_neural and "policy" in given:
+            raise ValueError(f"actor-critic trains networks, and {self.policy} policies are tables: choose the algorithm pgpse")
+        if self.credit != "causal" or {*options.ONLY_FOR_PGPSE} & {*given} - {"credit"}:
+            raise ValueError(
+                "actor-critic has the credit causal and averages over trajectories: "
+                "for another credit, for combinations or over_trajectories, choose the algorithm pgpse"
+            )
+
     def _check_no_table(self) -> None:
         if self.policy in options.TABLES:
             raise ValueError(
@@ -221,7 +263,7 @@ class WorldOptions:
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
     """Attributes of a Gymnasium environment that replace its observation, such as MiniGrid's agent_pos and agent_dir."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
-    """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
+    """Keyword arguments for gymnasium.make, or for a robot such as ant; each value is read as JSON or else as text."""
     copies: int = 64
     """Copies of a Gymnasium environment that are stepped together in one process."""
     workers: int = 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 import tyro
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
+ROBOTS = ("ant", "half-cheetah", "hopper", "walker2d", "humanoid")
 CONTINUOUS_WORLDS = (
     "point-empty",
     "point-gap",
@@ -16,11 +17,14 @@ CONTINUOUS_WORLDS = (
     "mountain-car",
     "mountain-car-discrete",
     "pendulum",
-    "ant",
+    *ROBOTS,
 )
+BATCH_SIZE = 40
 PAPER_SEEDS = (0, 1, 2, 42, 133)
-ALGORITHM, ENTROPY = "pgpse", "auto"
-"""The default training algorithm and the default entropy (the one that the world proposes)."""
+PGPSE, ACTOR_CRITIC = ALGORITHMS = ("pgpse", "actor-critic")
+"""The training algorithms: for tables and networks, and for networks alone."""
+ENTROPY = "auto"
+"""The default entropy: the one that the world proposes."""
 CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
@@ -46,10 +50,11 @@ SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
 """Default learning rate of each optimiser for tabular policies, and below for neural networks."""
 NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
+ACTOR_CRITIC_LEARNING_RATES = {"sgd": 0.1, "adam": 0.002}
 OPTIMIZERS, NEURAL_OPTIMIZERS = tuple(LEARNING_RATES), tuple(NEURAL_LEARNING_RATES)
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 TABLES = ("stationary", "time-dependent")
-NETWORKS = ("neural", "shared-trunk")
+NETWORKS = ("neural", "shared-trunk", "conditioned")
 POLICIES = ("auto", *TABLES, *NETWORKS)
 STDS = ("free", "state")
 TASKS = ("goals", "rewards")
@@ -82,6 +87,11 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     "paper": PRESETS["paper"] | {"updates": 500, "policy": "neural", "optimizer": "adam"},
 }
 """Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
+ACTOR_CRITIC_PRESET: dict[str, Any] = {"batch_size": 16, "entropy_bonus": 0.01, "steps_per_batch": 16}
+"""Where the actor-critic's defaults differ from those."""
+ONLY_FOR_PGPSE = ("credit", "combinations", "over_trajectories")
+"""Settings that only one algorithm has."""
+ONLY_FOR_ACTOR_CRITIC = ("discount", "trace", "minibatches")
 if TYPE_CHECKING:
     _T = TypeVar("_T")
     Derived = Annotated[_T, "a setting whose default depends on other settings"]

@@ -14,12 +14,15 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.config import Explore
+from farflung.config.options import ACTOR_CRITIC
 from farflung.numerics.arrays import log_softmax
 from farflung.worlds.projection import Box, Discrete
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
 _LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
+_LEAST_STD = 1e-3
+_VECTOR_SIZE = 8
 _LEAST_NOISE = 2.0**-25  # half the spacing of the uniform numbers: a Gaussian's quantile at 0 is infinite
 
 
@@ -28,6 +31,29 @@ class OutputLayer(NamedTuple):
 
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
+
+
+class Normalizer(NamedTuple):
+    """Mean and standard deviation of what a team has seen so far, by which its networks' inputs are centred and scaled."""
+
+    mean: Float[Array, " observation"]
+    std: Float[Array, " observation"]
+    num_seen: Float[Array, ""]
+    """In thousands of observations."""
+
+    def after(self, seen: Float[Array, "*axes observation"]) -> "Normalizer":
+        """With the observations of one more batch; those that are not finite don't count."""
+        is_real = jnp.all(jnp.isfinite(seen), axis=-1, keepdims=True)
+        axes = tuple(range(seen.ndim - 1))
+        number = jnp.maximum(jnp.sum(is_real, dtype=jnp.float32), 1.0)
+        mean = jnp.sum(jnp.where(is_real, seen, 0.0), axis=axes) / number
+        apart = jnp.where(is_real, seen - _last(mean, seen.ndim), 0.0)
+        variance = jnp.sum(apart**2, axis=axes) / number
+        num_seen = self.num_seen + number / 1000
+        share = number / 1000 / num_seen
+        between = share * (1 - share) * (mean - self.mean) ** 2
+        std = jnp.sqrt((1 - share) * self.std**2 + share * variance + between)
+        return Normalizer(self.mean + share * (mean - self.mean), jnp.maximum(std, _LEAST_STD), num_seen)
 
 
 class Acting(eqx.Module):
@@ -61,33 +87,49 @@ class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
     Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
-    In a team, leaves have a leading agent axis, except for the parts that all agents share: `trunk` and `common`.
+    In a team, leaves have a leading agent axis, except for the parts that all agents share: with a shared trunk, `trunk` and
+    `common`; if one network is conditioned on a vector per agent, everything but `vector`; and always the `normalizer`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
-    log_std: Float[Array, "*agent action"] | None
+    log_std: Float[Array, "*owner action"] | None
     """The log standard deviations, if they don't depend on the state."""
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
     has_shared_trunk: bool = eqx.field(static=True, default=False)
     common: OutputLayer | None = None
     """With a shared trunk: the output layer that all agents share and add to their own; it learns from all their data."""
+    vector: Float[Array, "*agent number"] | None = None
+    """If all agents share one network: what it is told about the agent, in addition to the observation."""
+    normalizer: Normalizer | None = None
+    """If the algorithm keeps count of what the team sees: applied after `center` and `scale`, which are known beforehand."""
 
     @property
     def num_agents(self) -> int:
         """The number of agents of a team."""
         assert self.head.bias is not None
-        return self.head.bias.shape[-2]
+        return (self.head.bias if self.vector is None else self.vector).shape[-2]
 
     @property
     def axes(self) -> "NeuralPolicy":
         """The agent axis of each leaf, for `vmap`."""
         axes = jax.tree.map(lambda _: 0, self)
-        if not self.has_shared_trunk:
-            return axes
-        shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
-        return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
+        names = ["normalizer"]
+        if self.vector is not None:
+            names += ["trunk", "head", "log_std"]
+        elif self.has_shared_trunk:
+            names += ["trunk", "common"]
+        shared = [jax.tree.map(lambda _: None, getattr(self, name)) for name in names]
+        return eqx.tree_at(
+            lambda team: [getattr(team, name) for name in names], axes, shared, is_leaf=lambda part: part is None
+        )
+
+    @property
+    def own_parts(self) -> "NeuralPolicy":
+        """Of each leaf: whether it is an agent's own beside parts that all agents share, and learns from its data alone."""
+        has_shared = self.has_shared_trunk or self.vector is not None
+        return jax.tree.map(lambda _, axis: has_shared and axis is not None, self, self.axes)
 
     def softened(self, epsilon: float, temperature: float) -> "NeuralPolicy | EpsilonPolicy":
         r"""A flatter policy, $\pi^{1/\tau} / Z$, that takes a random action with probability $\varepsilon$.
@@ -112,14 +154,38 @@ class NeuralPolicy(Acting):
         return EpsilonPolicy(self.actions, policy, epsilon) if epsilon else policy
 
     def separate(self) -> "NeuralPolicy":
-        """A team that acts the same, but whose agents share nothing."""
-        if not self.has_shared_trunk:
-            return self
-        own = OutputLayer(self.head, self.log_std)
+        """A team that acts the same, but whose agents share nothing: vectors and the normaliser become part of the weights."""
+
+        def copied(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), tree)
+
+        trunk, own = self.trunk, OutputLayer(self.head, self.log_std)
+        if self.has_shared_trunk or self.vector is not None:
+            trunk = copied(trunk)
+        if self.vector is not None:
+            own = copied(own)
         if self.common is not None:
             own = jax.tree.map(lambda leaf, common: leaf + common[None], own, self.common)
-        trunk = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), self.trunk)
-        return dataclasses.replace(self, trunk=trunk, head=own.head, log_std=own.log_std, common=None, has_shared_trunk=False)
+        first, num_seen = trunk[0], len(self.center)
+        assert first.bias is not None
+        weight, bias = first.weight[..., :num_seen], first.bias
+        if self.vector is not None:
+            bias = bias + jnp.einsum("aon,an->ao", first.weight[..., num_seen:], self.vector)
+        if self.normalizer is not None:
+            weight = weight / _last(self.normalizer.std, weight.ndim)
+            bias = bias - weight @ self.normalizer.mean
+        first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), first, (weight, bias))
+        first = dataclasses.replace(first, in_features=num_seen)
+        return dataclasses.replace(
+            self,
+            trunk=(first, *trunk[1:]),
+            head=own.head,
+            log_std=own.log_std,
+            has_shared_trunk=False,
+            common=None,
+            vector=None,
+            normalizer=None,
+        )
 
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
@@ -178,9 +244,25 @@ class NeuralPolicy(Acting):
 
         return eqx.filter_grad(objective)(self)
 
-    def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
+    def inputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+        """What networks see of observations: centred and scaled; zero after an episode's end."""
+        inputs = self.scaled(states)
+        if self.normalizer is not None:
+            # Statistics are counted, not learned by gradients, which states after an episode's end would make NaN.
+            mean, std = (_last(jax.lax.stop_gradient(values), states.ndim) for values in self.normalizer[:2])
+            inputs = (inputs - mean) / std
+        return jnp.where(jnp.isfinite(states), inputs, 0.0)
+
+    def scaled(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+        """Observations, centred and scaled by what is known of the world before training."""
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
-        hidden = jnp.where(jnp.isfinite(states), (states - center) / scale, 0.0)
+        return (states - center) / scale
+
+    def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
+        hidden = self.inputs(states)
+        if self.vector is not None:
+            told = jnp.broadcast_to(_last(self.vector, states.ndim), (*states.shape[:-1], self.vector.size))
+            hidden = jnp.concatenate([hidden, told], axis=-1)
         with jax.default_matmul_precision("highest"):  # by default a GPU rounds to 10 bits, which is not reproducible
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
@@ -280,11 +362,22 @@ class Networks(NamedTuple):
     """Whether the standard deviations of vectors are parameters; otherwise they are functions of the state."""
     std: float = 0.6
     """Initial standard deviation, before tanh."""
+    is_conditioned: bool = False
+    """Whether all agents share one network, which is told who acts by a learned vector."""
+    is_normalizing: bool = False
+    """Whether inputs are centred and scaled by what the team has seen, for algorithms that keep count of it."""
 
 
 def networks_of(config: Explore) -> Networks:
     """The architecture that a config describes."""
-    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
+    return Networks(
+        config.hidden,
+        config.policy == "shared-trunk",
+        config.std == "free",
+        config.init_std,
+        config.policy == "conditioned",
+        config.algorithm == ACTOR_CRITIC,
+    )
 
 
 def neural_team(
@@ -297,11 +390,14 @@ def neural_team(
 ) -> NeuralPolicy:
     """A team of networks with random weights; with a shared trunk all agents start equal and diverge as they learn.
 
+    Agents that share one network start with different vectors.
+
     Args:
         scale: factor on the initial weights of the heads; near zero, an agent's first policy hardly depends on the state.
     """
     trunk_key, head_key = jr.split(key)
-    sizes = (len(world.observation_center), *networks.hidden)
+    num_seen = len(world.observation_center)
+    sizes = (num_seen + _VECTOR_SIZE * networks.is_conditioned, *networks.hidden)
     actions, log_std = world.actions, math.log(networks.std)
     has_log_std = isinstance(actions, Box) and networks.has_free_std
     num_outputs = actions.num if isinstance(actions, Discrete) else actions.size * (1 if networks.has_free_std else 2)
@@ -318,7 +414,11 @@ def neural_team(
         head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
         return OutputLayer(head, jnp.full(num_outputs, log_std, jnp.float32) if has_log_std else None)
 
-    if networks.has_shared_trunk:
+    vector = None
+    if networks.is_conditioned:
+        first, own, common = trunk(trunk_key), output_layer(head_key), None
+        vector = jr.normal(jr.fold_in(trunk_key, 1), (num_agents, _VECTOR_SIZE))
+    elif networks.has_shared_trunk:
         first, common = trunk(trunk_key), output_layer(head_key)
         own = jax.tree.map(lambda leaf: jnp.zeros((num_agents, *leaf.shape), leaf.dtype), common)
     else:
@@ -333,4 +433,6 @@ def neural_team(
         scale=world.observation_scale,
         has_shared_trunk=networks.has_shared_trunk,
         common=common,
+        vector=vector,
+        normalizer=Normalizer(jnp.zeros(num_seen), jnp.ones(num_seen), jnp.zeros(())) if networks.is_normalizing else None,
     )

@@ -23,7 +23,7 @@ from farflung.bounds.programs import free_memory
 from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name
 from farflung.config.imports import name_of
-from farflung.config.options import ALGORITHM, ENTROPY
+from farflung.config.options import ENTROPY
 from farflung.entropy.credit import Credit
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
@@ -55,7 +55,7 @@ _LOGS = Path("logs")
 def explore(
     world: Any,
     *,
-    algorithm: str | OwnAlgorithm = ALGORITHM,
+    algorithm: str | OwnAlgorithm | None = None,
     credit: str | Credit | None = None,
     entropy: str | OwnEntropy = ENTROPY,
     out: str | Path | Destination | None = None,
@@ -79,8 +79,8 @@ def explore(
     Args:
         world: a world; its name, as `farflung explore` takes it; or a JAX world of your own, with `reset(key)`,
             `step(key, state, action)` and `observe(state)`.
-        algorithm: `pgpse`; an algorithm of your own (`farflung.Algorithm`); a function of the config and the world that makes
-            one; or the MODULE:NAME of either.
+        algorithm: `pgpse`; `actor-critic`, the default for networks; an algorithm of your own (`farflung.Algorithm`); a
+            function of the config and the world that makes one; or the MODULE:NAME of either.
         credit: how the team's entropy becomes a weight for each action: a name, a function of the entropy and the states, or
             its MODULE:NAME.
         entropy: the entropy to maximise: `auto` for the world's own estimate, an `Entropy`, a function of the world that makes
@@ -100,9 +100,8 @@ def explore(
     keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
-    defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
     for name, part in named.items():
-        if isinstance(part, str) and part != defaults[name]:
+        if isinstance(part, str) and (name, part) != ("entropy", ENTROPY):
             settings[name] = part
         elif part is not None and not isinstance(part, str):
             settings[name] = name_of(part)

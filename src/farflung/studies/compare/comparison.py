@@ -351,6 +351,8 @@ def _is_default(config: Explore, name: str) -> bool:
     given: dict[str, Any] = {"preset": config.preset}
     if name in _DEFAULT_DEPENDS_ON:
         given[_DEFAULT_DEPENDS_ON[name]] = getattr(config, _DEFAULT_DEPENDS_ON[name])
+    if name != "algorithm":
+        given["algorithm"] = config.algorithm
     default = Explore(config.world, **given)
     return bool(getattr(config, name) == getattr(default.resolved(has_vectors=True) if config.is_neural else default, name))
 
