@@ -90,7 +90,7 @@ def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> S
     is_plain = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
     if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(each, gymnasium.spaces.Box) for each in space.values()):
         metadata, is_plain = {**metadata, **read_parts(space)}, True
-    if not (world.settings and world.observe is None and is_plain):
+    if not (world.settings and world.observe is None and world.num_unseen == 0 and is_plain):
         return _vector_source(world, metadata)
     with contextlib.closing(world.make()) as environment:
         observations = read_space(environment.observation_space)

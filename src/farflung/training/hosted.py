@@ -240,7 +240,7 @@ class NetworkPlayer:
         return self.noise.shape[1]
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
-        states = np.full((num_episodes, self.horizon + 1, self.world.observation_size), np.nan, np.float32)
+        states = np.full((num_episodes, self.horizon + 1, self.world.state_size), np.nan, np.float32)
         return states, np.zeros((num_episodes, self.horizon, *self.world.actions.shape), self.world.actions.dtype)
 
     def see(self, observations: Any) -> np.ndarray:

@@ -39,6 +39,7 @@ class Pool:
     name: str
     make: Make
     observe: Observe | None
+    features: Observe | None
     num_copies: int
     is_parallel: bool
     """Whether each copy has its own process."""
@@ -126,7 +127,7 @@ class Pool:
         return queues, np.arange(self.num_copies) % num_agents
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
-        copies = [Copy(self.make, self.observe, number) for number in range(self.num_copies)]
+        copies = [Copy(self.make, self.observe, self.features, number) for number in range(self.num_copies)]
         try:
             if not self.is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)

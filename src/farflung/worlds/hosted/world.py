@@ -24,7 +24,7 @@ from farflung.worlds.world import World
 COPIES = 64
 _MOST_COPIES, _MOST_WORKERS_PER_CORE = 10_000, 32
 _MOST_SECONDS = 10**6
-_SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
+_SETTINGS = {"environment", "options", "horizon", "observe", "features", "bins", "low", "high"}
 
 
 class View(eqx.Module):
@@ -68,6 +68,8 @@ class HostedWorld(World):
     settings: dict[str, Any] = field(default_factory=dict)
     """Saved with a run, to make the same world again; empty if that is impossible."""
     observe: Observe | None = None
+    features: Observe | None = None
+    """What copies give beside observations, for the entropy alone."""
     copies: int = COPIES
     workers: int = 0
     timeout: float = 60.0
@@ -126,7 +128,9 @@ class HostedWorld(World):
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         num_copies = self.num_copies(num_agents, num_episodes)
-        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
+        return Pool(
+            *(self.name, self.make, self.observe, self.features, num_copies, self.workers > 0, self.timeout, self.failures)
+        )
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
