@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -99,7 +99,7 @@ class Explore:
     """Stop early when the mean entropy no longer grows."""
     seeds: tuple[int, ...] = options.PAPER_SEEDS
     """Random seeds: one independent training per seed, all in parallel."""
-    log_every: Annotated[int | None, default_is("about 200 records, 25 to 1000 updates apart")] = None
+    log_every: Annotated[int | None, default_is("20 to 200 records, at most 1000 updates apart")] = None
     """Updates between two records of the metrics."""
 
     def __post_init__(self) -> None:
@@ -147,6 +147,11 @@ class Explore:
         if self.single and self.independent:
             raise ValueError("--single and --independent exclude each other")
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+        for name in options.PER_SEED:
+            if isinstance(values := getattr(self, name), Iterable):
+                object.__setattr__(self, name, tuple(map(float, values)))
+                if len(getattr(self, name)) != len(self.seeds):
+                    raise ValueError(f"{name} has one number, or one for each of the {len(self.seeds)} seeds, not {len(getattr(self, name))}")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
         object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
@@ -172,6 +177,11 @@ class Explore:
                     f"{field.name} is for networks, and {self.world} has numbered states, whose policies are tables"
                 )
         return self
+
+    def of_seed(self, row: int) -> "Explore":
+        """The config of one seed, where a setting has one number per seed."""
+        own = {name: getattr(self, name)[row] for name in options.PER_SEED if isinstance(getattr(self, name), tuple)}
+        return replace(self, seeds=self.seeds[row : row + 1], **own) if own else self
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; those that older versions don't know only if they are not the default ones."""
@@ -219,7 +229,8 @@ class WorldOptions:
     hosted: bool = False
     """Call the environment's own step() although it has a transition table. Much slower."""
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
-    """Attributes of a Gymnasium environment that replace its observation, such as MiniGrid's agent_pos and agent_dir."""
+    """What replaces the observation of a Gymnasium environment: entries of its dictionary, attributes of the environment (such
+    as MiniGrid's agent_pos and agent_dir), or pixels, its rendered frame."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
     """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
     copies: int = 64
@@ -228,12 +239,16 @@ class WorldOptions:
     """Worker processes, at most 32 per CPU core, each with its own copy of a slow Gymnasium environment; 0 uses none."""
     timeout: float = 60.0
     """Seconds without a response after which a worker process is restarted."""
-    project: Annotated[tuple[int, ...] | None, default_is("all if there are at most 3, else 0 1", "INT [INT ...]")] = None
-    """Indices (from 0) of the numbers in a vector observation whose entropy is maximised."""
+    features: Annotated[
+        tuple[str, ...] | None, default_is("all numbers if there are at most 3, else the first two; encoder for images", "NAME [NAME ...]")
+    ] = None
+    """Numbers whose entropy is maximised, where that is not all that policies see: names or indices (from 0) of numbers in an
+    observation, names of attributes of a Gymnasium environment, MODULE:NAME of a function of the state, or encoder, the space
+    of a fixed random network."""
     neighbours: Annotated[int | None, default_is("4, or the named world's own")] = None
     """k of the k-nearest-neighbour entropy estimate where states are vectors; 0 counts grid cells instead."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Grid cells per feature. If actions are discrete and neither --project nor --neighbours is given, each cell is a state and
+    """Grid cells per feature. If actions are discrete and neither --features nor --neighbours is given, each cell is a state and
     policies are tables."""
     low: Annotated[
         tuple[float, ...] | None,

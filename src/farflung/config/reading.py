@@ -8,6 +8,7 @@ import io
 import json
 import math
 import stat
+import traceback
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -111,6 +112,12 @@ def reason(error: BaseException) -> str:
         return error.strerror
     lines = str(error).split("\n")
     return lines[0] or type(error).__name__
+
+
+def where_raised(error: BaseException) -> str:
+    """The exception's type, and the line of the program that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
 
 
 def member(directory: Path, name: str) -> Path:

@@ -153,18 +153,24 @@ def explore_config(
     if world is None:
         world = as_world(config.world, horizon=config.horizon, slip=config.slip)
     config = config.resolved(has_vectors=world.projection is not None)
-    algorithm = algorithm_for(config, world, own, given)
-    config = _with_sizes(config, algorithm, world, given)
+    algorithms = _one_per_seed(config, lambda each: algorithm_for(each, world, own, given))
+    config = _with_sizes(config, algorithms[0], world, given)
     if world.projection is not None:
         check_num_samples(config, world.projection, world.horizon)
     if out is None:
-        return _train(config, world, algorithm, None, on_progress, loggers, live=live)
+        return _train(config, world, algorithms, None, on_progress, loggers, live=live)
     may_continue = not force and not _has_own_parts(config, world)
     if may_continue and (finished := run.finished_run(out, config, world)) is not None:
         return finished
     intervals = (checkpoint_minutes, checkpoint_updates)
     with new_checkpoints(out, config, world, *intervals, force=force, may_continue=may_continue) as checkpointer:
-        return _train(config, world, algorithm, checkpointer, on_progress, loggers, live=live)
+        return _train(config, world, algorithms, checkpointer, on_progress, loggers, live=live)
+
+
+def _one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list[Algorithm]:
+    """The algorithm of each seed: one object for all, unless a setting has a number for each."""
+    each = [config.of_seed(row) for row in range(len(config.seeds))]
+    return [make(config)] * len(each) if each[0] is config else [make(own) for own in each]
 
 
 def _has_own_parts(config: Explore, world: World) -> bool:
@@ -200,7 +206,8 @@ def resume(
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
-        made = algorithm_for(config, world, UserParts(algorithm, credit, entropy), is_from_file=True)
+        parts = UserParts(algorithm, credit, entropy)
+        made = _one_per_seed(config, lambda each: algorithm_for(each, world, parts, is_from_file=True))
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
 
 
@@ -222,7 +229,7 @@ def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Coll
 def _train(
     config: Explore,
     world: World,
-    algorithm: Algorithm,
+    algorithms: Sequence[Algorithm],
     checkpointer: Checkpointer | None,
     on_progress: Callable[[Status], None] | None,
     loggers: Sequence[Logger | str],
@@ -248,7 +255,7 @@ def _train(
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         state = None if checkpoint is None else checkpoint.training_state
-        trials = begin([config], [world], training_state=state, algorithm=algorithm)
+        trials = begin([config], [world], training_state=state, algorithms=algorithms)
         with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
             highest = pool.submit(_ceiling, config, world)
             random = None if world.is_hosted else pool.submit(_baseline, config, world)
@@ -262,10 +269,13 @@ def _train(
                     followers.add(notebook.LiveCurve(highest))
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
         baseline = _baseline(config, world) if random is None else random.result()
-        percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
+        found = highest.result()
+        if not world.knows_all_states:
+            found = found.in_units_of(trained.world.num_states)
+        percentages = found.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
-            "ceiling": highest.result().as_json(),
+            "ceiling": found.as_json(),
             "percent_of_ceiling": percentages,
         }
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))

@@ -143,7 +143,8 @@ class HostedRunner(Runner):
         self._steps.append(self._statistics.num_steps // self._shape[0])
         seen: dict[str, Any]
         if self._world.projection is None:
-            seen = {"visits": _visits(episodes.states, is_real, self._world.num_states, self._shape)}
+            states = _stayed(episodes)
+            seen = {"visits": _visits(states, _is_real(states), self._world.num_states, self._shape)}
         else:
             states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
             seen = {"features": states[..., list(self._world.projection.features)]}
@@ -193,11 +194,22 @@ def _draw_players(
 
 
 def trajectories(view: View, episodes: Episodes, shape: Shape) -> Trajectories:
-    """Episodes as compiled code takes them."""
+    """Episodes as compiled code takes them; a numbered state in which the environment ended an episode counts until T."""
     states, actions = (array.reshape(*shape, *array.shape[1:]) for array in (episodes.states, episodes.actions))
     if view.projection is not None:
         return Trajectories(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(episodes.broken.reshape(shape)))
-    return Trajectories(jnp.asarray(np.where(states == OVER, view.num_states, states)), jnp.asarray(actions))
+    has_acted = states[..., 1:] != OVER
+    acting = np.where(has_acted, states[..., :-1], view.num_states)
+    stayed = _stayed(episodes).reshape(states.shape)
+    counted = np.where(stayed == OVER, view.num_states, stayed)
+    return Trajectories(jnp.asarray(counted), jnp.asarray(actions), acting=jnp.asarray(acting, counted.dtype))
+
+
+def _stayed(episodes: Episodes) -> Int[np.ndarray, "episode times"]:
+    """The states of episodes as if agents stayed where the environment ended them, as in a table whose ends are absorbing."""
+    states = episodes.states
+    last = np.take_along_axis(states, np.count_nonzero(states != OVER, axis=1)[:, None] - 1, axis=1)
+    return np.where((states == OVER) & episodes.is_terminated[:, None], last, states)
 
 
 def _is_real(states: np.ndarray) -> Bool[np.ndarray, "episode times"]:

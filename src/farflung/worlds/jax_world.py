@@ -169,8 +169,8 @@ def from_jax(
         reason = textwrap.shorten(str(error), 300, placeholder=" ...")
         raise ValueError(f"{label} failed with random actions{place} ({type(error).__name__}: {reason})") from error
     finite = seen[np.isfinite(seen).all(axis=-1)]
-    if not len(finite):
-        raise ValueError(f"{label} gives no finite observation with random actions")
+    if not np.isfinite(seen[:, 0]).all():
+        raise ValueError(f"{label} gives an observation that is not finite after reset")
     observed, image = _names(shape), _image(shape)
     names = tuple(getattr(own, "names", ())) or observed
     if len(names) != len(observed):

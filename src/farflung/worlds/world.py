@@ -184,6 +184,11 @@ class World(abc.ABC):
         """What the `step` of the world's environment takes for a policy's action."""
         return int(action) if action.ndim == 0 else action
 
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of the world before the training."""
+        return [self.features_note] if self.features_note else []
+
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         """How copies are stepped on the host by so many agents for so many episodes at a time, and what has failed."""
         return {}

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from farflung.config.checks import whole_number
 from farflung.config.imports import name_of
-from farflung.config.reading import one_line_errors, parse_object, reason
+from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe, watched
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
@@ -206,7 +206,7 @@ def hosted(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except FAILURES as error:  # an environment may raise anything
-        raise ValueError(f"{name} fails: {type(error).__name__}: {reason(error)}") from error
+        raise ValueError(f"{name} fails: {where_raised(error)}: {reason(error)}") from error
     finally:
         with contextlib.suppress(*FAILURES):
             first.close()

@@ -13,7 +13,8 @@ import gymnasium
 
 from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
-from farflung.config.reading import reason, spend_on_options
+from farflung.config.options import COMPILED_TWINS
+from farflung.config.reading import reason, spend_on_options, where_raised
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
@@ -115,6 +116,12 @@ class HostedWorld(World):
     def remade(self, **stepping: Any) -> "HostedWorld":
         """The world read from disk with the environment that its settings describe."""
 
+    @property
+    def notes(self) -> list[str]:
+        twin = COMPILED_TWINS.get(self.settings.get("environment", ""))
+        hint = f"{self.name} is stepped in Python: the world {twin} is the same environment, compiled and far faster"
+        return [*super().notes, *([hint] if twin else [])]
+
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.most_workers, num_episodes)
         return {"copies": self.num_copies(num_agents, num_episodes), "workers": workers, "failures": list(self.failures)}
@@ -157,7 +164,7 @@ def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
         where = ["a Gymnasium id, or module:id to import it first"]
         raise ValueError(unknown_name("environment", name, gymnasium.registry, where)) from None
     except FAILURES as error:
-        kind = "" if isinstance(error, gymnasium.error.Error | ImportError | TypeError) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, gymnasium.error.Error | ImportError) else f"{where_raised(error)}: "
         raise ValueError(f"Gymnasium cannot make {name!r}: {kind}{reason(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
