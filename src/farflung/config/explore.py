@@ -19,6 +19,7 @@ _RATES, _NEURAL_RATES = (
     ", ".join(f"{rate} {name}" for name, rate in rates.items())
     for rates in (options.LEARNING_RATES, options.NEURAL_LEARNING_RATES)
 )
+_ALL_RATES = f"{_RATES}; {options.NOISY_LEARNING_RATE} adam where states are numbered as they are met; networks: {_NEURAL_RATES}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Explore:
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
-    learning_rate: Annotated[Derived[float], default_is(f"{_RATES}; networks: {_NEURAL_RATES}", "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[float], default_is(_ALL_RATES, "FLOAT")] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
@@ -156,10 +157,13 @@ class Explore:
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
         object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
 
-    def resolved(self, *, has_vectors: bool) -> "Explore":
+    def resolved(self, *, has_vectors: bool, knows_all_states: bool = True) -> "Explore":
         """The config for a world whose states are vectors or not: filled in with the defaults for that kind of world.
 
         Raises ValueError if a setting is for the other kind.
+
+        Args:
+            knows_all_states: whether the number of states is known; otherwise they are numbered as they are met.
         """
         if has_vectors:
             if self.is_neural:
@@ -176,6 +180,8 @@ class Explore:
                 raise ValueError(
                     f"{field.name} is for networks, and {self.world} has numbered states, whose policies are tables"
                 )
+        if self.optimizer == "adam" and not knows_all_states and "learning_rate" not in self.given:
+            return Explore(**{**self.given, "learning_rate": options.NOISY_LEARNING_RATE})
         return self
 
     def of_seed(self, row: int) -> "Explore":

@@ -152,7 +152,7 @@ def explore_config(
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     if world is None:
         world = as_world(config.world, horizon=config.horizon, slip=config.slip)
-    config = config.resolved(has_vectors=world.projection is not None)
+    config = config.resolved(has_vectors=world.projection is not None, knows_all_states=world.knows_all_states)
     algorithms = _one_per_seed(config, lambda each: algorithm_for(each, world, own, given))
     config = _with_sizes(config, algorithms[0], world, given)
     if world.projection is not None:

@@ -172,9 +172,26 @@ def _random_team(world: Any, num_agents: int) -> Any:
     return TabularSoftmax(uniform_team(world.view(), num_agents).logits[None])
 
 
-def play(world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape) -> Episodes:
-    """The episodes of one update, for all seeds."""
-    return pool.play(*_draw_players(world, keys, number, team, shape))
+def play(
+    world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape, frames: Any = None
+) -> Episodes:
+    """The episodes of one update, for all seeds; `frames` gets what the environment renders, as `Pool.play` says."""
+    return pool.play(*_draw_players(world, keys, number, team, shape), frames)
+
+
+def play_once(
+    world: Any, team: Any, element: int, num_trajectories: int, *, is_rendered: bool = False
+) -> tuple[np.ndarray, dict[int, list[np.ndarray]]]:
+    """The states [agent, trajectory, times, ...] of one batch element of a trained team, and each episode's frames."""
+    world = world.with_environment().snapshot()
+    world = world.rendered() if is_rendered else world
+    shape, keys = (1, 1, team.num_agents, num_trajectories), jr.key(0, impl="threefry2x32")[None]
+    frames: dict[int, list[np.ndarray]] = {}
+    with world.open(team.num_agents, math.prod(shape)) as pool:
+        of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
+        episodes = play(world, pool, keys, element, of_one_seed, shape, frames if is_rendered else None)
+    states = episodes.states if world.projection is not None else _stayed(episodes)
+    return states.reshape(*shape[2:], *states.shape[1:]), frames
 
 
 def _draw_players(

@@ -58,7 +58,11 @@ class World(abc.ABC):
     knows_all_states = True
     """Whether the number of states is known before training; otherwise states are numbered as they are met."""
     positions: Int[Array | np.ndarray, "state 2"] | None = None
-    """Row and column of each state, where the states lie on a map."""
+    """Row and column of each state, where the states lie on a map; several states may lie in one cell."""
+    ends: dict[str, Int[np.ndarray, " state"]] = {}  # noqa: RUF012
+    """The states in which episodes end, as far as they are known: under G those that are rewarded, under × the others."""
+    rows_point_down: bool = False
+    """Whether the second feature counts rows from the top, for pictures."""
     start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()
     """The states in which episodes begin, as far as they are known."""
     walls: tuple[Rectangle, ...] = ()

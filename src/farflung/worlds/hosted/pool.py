@@ -62,11 +62,18 @@ class Pool:
                 warnings.warn(f"{self.name} cannot be closed: {_one_line(error)}", SimulatorWarning, stacklevel=2)
         self._kill()
 
-    def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
+    def play(
+        self,
+        player: Player,
+        agents: Int[np.ndarray, " episode"],
+        seeds: Int[np.ndarray, " episode"],
+        frames: dict[int, list[np.ndarray]] | None = None,
+    ) -> Episodes:
         """Plays one episode for each seed.
 
         Args:
             agents: the agent that plays each episode; each agent has its own copies.
+            frames: gets the frames that the environment renders in each episode.
         """
         num_episodes, horizon = len(seeds), player.horizon
         # Idle copies play episode -1, so they write into an extra last row.
@@ -92,6 +99,7 @@ class Pool:
                     found = player.see(self._reset(is_due, seeds[slots]))
                     here[is_due], times[is_due] = found[is_due], 0
                     states[slots[is_due], 0] = here[is_due]
+                    self._render(slots, is_due, frames)
                     is_due[:] = False
                 chosen, env_actions = player.act(here, slots, times)
                 observations, paid, terminated, truncated = self._step(env_actions)
@@ -103,6 +111,7 @@ class Pool:
                 states[slots], actions[slots], rewards[slots] = over, nothing, 0
                 is_due[:], slots[:] = True, -1
                 continue
+            self._render(slots, slots >= 0, frames)
             actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
             states[slots, times] = here
@@ -117,6 +126,13 @@ class Pool:
                 is_terminated[slots[is_over]] = (terminated & ~is_broken)[is_over]
                 slots[is_over], is_due = -1, is_over
         return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1], seeds[:-1])
+
+    def _render(self, slots: np.ndarray, is_new: np.ndarray, frames: dict[int, list[np.ndarray]] | None) -> None:
+        if frames is None:
+            return
+        pictures = self._vector.call("render")
+        for copy in np.flatnonzero(is_new & (slots >= 0)):
+            frames.setdefault(int(slots[copy]), []).append(np.asarray(pictures[copy]))
 
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
         """The episodes of each agent, and the agent of each copy; one queue for all if there are fewer copies than agents."""

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from farflung.config.checks import whole_number
 from farflung.config.imports import name_of
 from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
-from farflung.worlds.hosted.copies import FAILURES, Make, Observe, watched
+from farflung.worlds.hosted.copies import FAILURES, PLACE, Make, Observe, watched
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, extra_features, vector_world
@@ -71,11 +71,15 @@ class HostedTable(HostedWorld):
 
     @property
     def positions(self) -> Int[np.ndarray, "state 2"] | None:  # type: ignore[override]
-        """Row and column of each state if the states lie on a map: if each is identified by two numbers, x and y."""
+        """Row and column of each state if the states lie on a map: if each is identified by x and y, or by x, y and more."""
         if self.grid is not None:
             return np.stack(np.unravel_index(np.arange(self.num_states), self.grid), axis=-1)
-        features = self.index.features
-        if features.shape[1:] != (2,) or np.prod(np.ptp(features, axis=0) + 1.0) > _MOST_CELLS:
+        observe = self.observe or self.settings.get("observe")
+        num_features = len(self.index.features[0]) if self.num_states else 0
+        if num_features != 2 and not (num_features > 2 and isinstance(observe, tuple) and observe[0] == PLACE):
+            return None
+        features = self.index.features[:, :2]
+        if np.prod(np.ptp(features, axis=0) + 1.0) > _MOST_CELLS:
             return None
         return features[:, ::-1] - features.min(axis=0)[::-1]
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from farflung.config.reading import parse_object
 from farflung.config.imports import check_installed, import_object
 from farflung.worlds.encoder import Encoder, Image
-from farflung.worlds.hosted.copies import FAILURES, FeaturesWrapper, ObserveWrapper, watched
+from farflung.worlds.hosted.copies import FAILURES, PLACE, FeaturesWrapper, ObserveWrapper, watched
 from farflung.worlds.hosted.indexing import Part, actions_of, parts_of, unknown_actions
 from farflung.worlds.hosted.world import HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import (
@@ -60,6 +60,10 @@ class HostedVectors(HostedWorld):
     """Of what copies give: observations, or pairs of these and features."""
     action_space: Any = None
     """Both spaces are None for a world read from disk."""
+
+    @property
+    def rows_point_down(self) -> bool:  # type: ignore[override]
+        return self.projection.names[:2] == (f"{PLACE} 0", f"{PLACE} 1")
 
     def view(self) -> View:
         about = (self.projection, self.observation_center, self.observation_scale, self.image)

@@ -131,6 +131,20 @@ class HostedWorld(World):
         """As many as asked for, but no more than this machine can take; results don't depend on it."""
         return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
+    def rendered(self) -> "HostedWorld":
+        """The world whose copies render frames; raises ValueError if they cannot."""
+        make = self.make
+        if self.settings:
+            options = self.settings["options"] | {"render_mode": "rgb_array"}
+            make = from_id(self.settings["environment"], options, self.horizon)
+        assert make is not None
+        first = first_copy(make, self.name)
+        mode = first.render_mode
+        first.close()
+        if mode != "rgb_array":
+            raise ValueError(f"{self.name} renders no frames: make it with render_mode='rgb_array'")
+        return dataclasses.replace(self, make=make)
+
     def open(self, num_agents: int, num_episodes: int) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
