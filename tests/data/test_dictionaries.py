@@ -38,7 +38,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def data():
     gymnasium.register("TwoPlaces-v0", entry_point=f"{__name__}:TwoPlaces", max_episode_steps=5)
-    yield collect(explore(hosted("TwoPlaces-v0", project=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
+    yield collect(explore(hosted("TwoPlaces-v0", features=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
     del gymnasium.registry["TwoPlaces-v0"]
 
 

@@ -62,7 +62,8 @@ def test_the_entropy_is_about_the_features_that_were_chosen(features, names, num
 
 
 def test_policies_see_observations_alone_and_a_saved_run_keeps_both(tmp_path):
-    run = farflung.explore(farflung.from_jax(Turtle()), agents=2, updates=2, batch_size=2, seeds=(0,), hidden=(4,), out=tmp_path / "a")
+    world = farflung.from_jax(Turtle())
+    run = farflung.explore(world, agents=2, updates=2, batch_size=2, seeds=(0,), hidden=(4,), out=tmp_path / "a")
     assert run.policies.trunk[0].weight.shape == (1, 2, 4, 4)  # four numbers seen, of six recorded
     agent = run.team(seed=0).agent(0)
     action = agent.act(jax.random.key(0), np.zeros(4, np.float32))

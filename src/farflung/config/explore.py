@@ -19,7 +19,7 @@ _RATES, _NEURAL_RATES = (
     ", ".join(f"{rate} {name}" for name, rate in rates.items())
     for rates in (options.LEARNING_RATES, options.NEURAL_LEARNING_RATES)
 )
-_ALL_RATES = f"{_RATES}; {options.NOISY_LEARNING_RATE} adam where states are numbered as they are met; networks: {_NEURAL_RATES}"
+_ALL_RATES = f"{_RATES}; states numbered as they are met: {options.NOISY_LEARNING_RATE} adam; networks: {_NEURAL_RATES}"
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,12 @@ class Explore:
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
         for name in options.PER_SEED:
             if isinstance(values := getattr(self, name), Iterable):
-                object.__setattr__(self, name, tuple(map(float, values)))
-                if len(getattr(self, name)) != len(self.seeds):
-                    raise ValueError(f"{name} has one number, or one for each of the {len(self.seeds)} seeds, not {len(getattr(self, name))}")
+                numbers = tuple(map(float, values))
+                if len(numbers) != len(self.seeds):
+                    raise ValueError(
+                        f"{name} needs one number, or one per seed ({len(self.seeds)}), not {len(numbers)}"
+                    )
+                object.__setattr__(self, name, numbers)
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
         object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
@@ -246,7 +249,7 @@ class WorldOptions:
     timeout: float = 60.0
     """Seconds without a response after which a worker process is restarted."""
     features: Annotated[
-        tuple[str, ...] | None, default_is("all numbers if there are at most 3, else the first two; encoder for images", "NAME [NAME ...]")
+        tuple[str, ...] | None, default_is("all numbers of up to 3, else the first two; encoder for images", "NAME [NAME ...]")
     ] = None
     """Numbers whose entropy is maximised, where that is not all that policies see: names or indices (from 0) of numbers in an
     observation, names of attributes of a Gymnasium environment, MODULE:NAME of a function of the state, or encoder, the space
@@ -254,8 +257,8 @@ class WorldOptions:
     neighbours: Annotated[int | None, default_is("4, or the named world's own")] = None
     """k of the k-nearest-neighbour entropy estimate where states are vectors; 0 counts grid cells instead."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Grid cells per feature. If actions are discrete and neither --features nor --neighbours is given, each cell is a state and
-    policies are tables."""
+    """Grid cells per feature. If actions are discrete and neither --features nor --neighbours is given, each cell is a state
+    and policies are tables."""
     low: Annotated[
         tuple[float, ...] | None,
         default_is("the space's lower bounds; without bounds, three times the range of random actions", "FLOAT [FLOAT ...]"),

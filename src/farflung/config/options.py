@@ -53,8 +53,8 @@ SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
 """Default learning rate of each optimiser for tabular policies, and below for neural networks."""
 NOISY_LEARNING_RATE = 0.03
-"""Default learning rate of Adam for tables where states are numbered as they are met: each is visited rarely, and Adam's steps are
-as large for rare, noisy gradients as for others."""
+"""Default learning rate of Adam for tables where states are numbered as they are met: each is visited rarely, and Adam's steps
+are as large for rare, noisy gradients as for others."""
 NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
 OPTIMIZERS, NEURAL_OPTIMIZERS = tuple(LEARNING_RATES), tuple(NEURAL_LEARNING_RATES)
 PER_SEED = ("learning_rate", "decay", "init_scale", "entropy_bonus", "bonus_decay", "clip")

@@ -164,12 +164,12 @@ def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], Non
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(plain(f"{run.config.world}, {team_label(run.config)}"), fontweight="bold")
     grid = figure.subplots(num_rows, num_columns, squeeze=False)
-    images = []
+    images, meaning = [], "agent" if run.config.trajectories_per_policy == 1 else "episode"
     for number, axis in enumerate(grid.flat):
         axis.set_axis_off()
         if number < len(films):
             images.append(axis.imshow(films[number][0]))
-            axis.set_title(f"agent {number + 1}" if run.config.trajectories_per_policy == 1 else f"episode {number + 1}", fontsize=8)
+            axis.set_title(f"{meaning} {number + 1}", fontsize=8)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 

@@ -50,7 +50,7 @@ def draw_world(axis: Axes, world: World) -> None:
 def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
     """Colours each cell of a map by the sum of its states' values; walls and unreachable cells are grey.
 
-    Start cells have an S, cells in which episodes end a G or, if nothing is gained there, a ×.
+    Start cells have an S, cells in which episodes end a G or, if nothing is gained there, an x.
     """
     grid = on_grid(world, values)
     (rows, columns), positions = grid.shape, np.asarray(world.positions)

@@ -62,8 +62,9 @@ class Acting(eqx.Module):
 class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
-    It sees an image through convolutions. Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
-    In a team, leaves have a leading agent axis, except for the parts that all agents share: `eye`, `trunk` and `common`.
+    It sees an image through convolutions. Vectors are recorded as drawn from the Gaussian, before tanh: that density is
+    simple, and ratios and scores are the same. In a team, leaves have a leading agent axis, except for the parts that all
+    agents share: `eye`, `trunk` and `common`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]

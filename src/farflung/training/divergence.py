@@ -99,7 +99,7 @@ def share_of_duplicates(name: str, features: np.ndarray, projection: Projection)
     alike = [_num_duplicates(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
     share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
-        names = " and ".join(projection.names) if len(projection.names) <= _MOST_NAMED else f"their {len(projection.names)} features"
+        names = " and ".join(projection.names) if len(projection.names) <= _MOST_NAMED else "their features"
         message = (
             f"{name}: {share:.0%} of the states that the final team visits are duplicates in {names}, so their "
             "nearest-neighbour distances are zero: choose other features, use more neighbours, or count cells (--neighbours 0)"

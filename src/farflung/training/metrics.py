@@ -66,9 +66,7 @@ def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
         return _measure_vectors(world, team, trajectories)
     if world.may_end_early:
         acted = acted_in(trajectories)
-        return _measure_ragged(
-            trajectories.states, world.num_states, policy_entropies(team, acted), acted < world.num_states
-        )
+        return _measure_ragged(trajectories.states, world.num_states, policy_entropies(team, acted), acted < world.num_states)
     return measure(team, trajectories, world.num_states)
 
 

@@ -1,4 +1,4 @@
-"""Networks that read observations: convolutions for images, and the fixed random encoder in whose space an entropy is measured."""
+"""Networks that read observations: convolutions for images, and a fixed random encoder in whose space entropy is measured."""
 
 from collections.abc import Sequence
 

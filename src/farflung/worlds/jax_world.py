@@ -54,7 +54,7 @@ class JaxWorld(DescribedWorld):
     image: Image | None = eqx.field(static=True, default=None)
     encoder: Encoder | None = eqx.field(default=None)
     own_features: Callable[[Any], Any] | str | None = eqx.field(static=True, default=None)
-    """A function of the state that gives the features, instead of the object's `features`; a name if it was read from a file."""
+    """A function of the state that gives the features, instead of the object's `features`; read from a file, its name."""
     features_note: str = eqx.field(static=True, default="")
 
     @property

@@ -57,7 +57,7 @@ class TabularMDP(CompiledWorld):
         successors, rewards = np.asarray(self.successors), np.asarray(self.rewards)
         is_end = (successors == np.arange(self.num_states)[:, None, None]).all(axis=(1, 2))
         goals = np.unique(successors[(rewards > 0) & is_end[successors]])
-        return {"G": goals, "×": np.setdiff1d(np.flatnonzero(is_end), goals)}
+        return {"G": goals, "x": np.setdiff1d(np.flatnonzero(is_end), goals)}
 
     @property
     def num_actions(self) -> int:

@@ -60,7 +60,7 @@ class World(abc.ABC):
     positions: Int[Array | np.ndarray, "state 2"] | None = None
     """Row and column of each state, where the states lie on a map; several states may lie in one cell."""
     ends: dict[str, Int[np.ndarray, " state"]] = {}  # noqa: RUF012
-    """The states in which episodes end, as far as they are known: under G those that are rewarded, under × the others."""
+    """The states in which episodes end, as far as they are known: under G those that are rewarded, under x the others."""
     rows_point_down: bool = False
     """Whether the second feature counts rows from the top, for pictures."""
     start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()

@@ -92,9 +92,7 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
                 os._exit(1)  # without a parent, Gymnasium's worker would print its error to the terminal
 
 
-def watched(
-    environment: gymnasium.Env[Any, Any], observe: Observe | None, features: Observe | None
-) -> gymnasium.Env[Any, Any]:
+def watched(environment: gymnasium.Env[Any, Any], observe: Observe | None, features: Observe | None) -> gymnasium.Env[Any, Any]:
     """The environment with the observations, and the features beside them, that a user has chosen."""
     seen = environment if observe is None else ObserveWrapper(environment, observe)
     return seen if features is None else FeaturesWrapper(seen, features)

@@ -158,14 +158,14 @@ def actions_of(space: spaces.Space[Any]) -> list[Any]:
             )
         return [(part.low + np.reshape(row, space.shape)).astype(space.dtype) for row in np.ndindex(*sizes)]
     if isinstance(space, spaces.Box):
-        raise ValueError(f"a table of probabilities needs finitely many actions (Discrete, MultiDiscrete, MultiBinary), not {space}")
+        raise ValueError(f"a table needs finitely many actions (Discrete, MultiDiscrete, MultiBinary), not {space}")
     raise unknown_actions(space)
 
 
 def unknown_actions(space: spaces.Space[Any]) -> ValueError:
     return ValueError(
-        f"actions of the space {type(space).__name__} cannot be chosen: farflung takes Discrete, MultiDiscrete, MultiBinary and "
-        "Box, so wrap the environment to have one of these"
+        f"actions of the space {type(space).__name__} cannot be chosen: wrap the environment to have Discrete, MultiDiscrete, "
+        "MultiBinary or Box actions"
     )
 
 

@@ -197,7 +197,7 @@ def hosted(
         if has_image or is_projected or (has_reals and (bins is None or not has_choices)):
             unseen = extra_features(seen, features)
             if isinstance(seen.observation_space, spaces.Discrete) and unseen is None:
-                raise ValueError("features and neighbours are for observations of several numbers, but these have one: the state")
+                raise ValueError("features and neighbours are for observations of several numbers: these are a state's number")
             if unseen is not None and settings:
                 own = name_of(unseen) if callable(unseen) else unseen
                 settings = {} if callable(unseen) and own.startswith("custom:") else settings | {"features": own}

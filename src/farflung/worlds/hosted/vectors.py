@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float
 
-from farflung.config.reading import parse_object
 from farflung.config.imports import check_installed, import_object
+from farflung.config.reading import parse_object
 from farflung.worlds.encoder import Encoder, Image
 from farflung.worlds.hosted.copies import FAILURES, PLACE, FeaturesWrapper, ObserveWrapper, watched
 from farflung.worlds.hosted.indexing import Part, actions_of, parts_of, unknown_actions
@@ -170,8 +170,10 @@ def vector_world(environment: gymnasium.Env[Any, Any], grid: Mapping[str, Any], 
         is_function = callable(about["features"])
         names = _names(environment.env) + _names_of_attributes(environment, about["features"], num_unseen)
         features = names[-unseen.low.size :] if is_function else features
-    if not np.isfinite(begin := _numbers(space, environment.reset(seed=0)[0])).all():
-        raise ValueError(f"the observation after reset is not finite: {names[int(np.argmin(np.isfinite(begin)))]} is {begin[~np.isfinite(begin)][0]}")
+    begin = _numbers(space, environment.reset(seed=0)[0])
+    if not np.isfinite(begin).all():
+        number = int(np.argmin(np.isfinite(begin)))
+        raise ValueError(f"the observation after reset is not finite: {names[number]} is {begin[number]}")
     has_image = any(part.is_image for part in parts)
     image = _reduced(parts[0]) if parts[0].is_image and len(parts) == (1 if num_unseen == 0 else 2) else None
     if image is not None:

@@ -16,9 +16,9 @@ from farflung.config.imports import check_installed
 from farflung.config.options import COMPILED_TWINS
 from farflung.config.reading import reason, spend_on_options, where_raised
 from farflung.entropy.counts import Entropy, ragged_plug_in
+from farflung.worlds.encoder import Image
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
-from farflung.worlds.encoder import Image
 from farflung.worlds.projection import Actions, Discrete, Projection
 from farflung.worlds.world import World
 
