@@ -1,7 +1,7 @@
 """Columns of numbers in Arrow and Parquet files that anyone may have written.
 
 Both formats say, before each compressed piece, how large it is unpacked, and their library believes it. Therefore, this module
-adds up these sizes first, within the budget of `farflung.config.reading`. It refuses what farflung and Minari never write: their
+adds up these sizes first, within the budget of `farflung.config.reading`. It refuses what farflung and Minari never write: the
 library takes memory for some of that before it looks at the numbers.
 """
 
@@ -110,7 +110,7 @@ def _pages(content: Any, chunk: Any) -> Iterator[int]:
 
 
 def _thrift(content: bytes) -> tuple[dict[int, Any], int]:
-    """The fields of the struct at the start of a content, by number, in Thrift's compact protocol, and the size of the struct."""
+    """The fields of the first struct in a content, by number, and its size; in Thrift's compact protocol."""
     at = 0
 
     def skip(num_bytes: int) -> None:

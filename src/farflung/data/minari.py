@@ -375,7 +375,7 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str])
         if column.is_virtual or column.external or column.dtype.kind not in "biuf":
             raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
         if column.id.get_create_plist().get_nfilters():  # HDF5 unpacks a chunk whatever its size turns out to be
-            raise ValueError(f"{name} of episode {index} are packed, which Minari never does: unpack them with h5repack -f NONE")
+            raise ValueError(f"{name} of episode {index} are packed, which Minari never does: see h5repack -f NONE")
         # Chunks are unpacked as a whole, even if the column is shorter.
         spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
         return np.asarray(column[()])
