@@ -152,9 +152,7 @@ class Explore:
             if isinstance(values := getattr(self, name), Iterable):
                 numbers = tuple(map(float, values))
                 if len(numbers) != len(self.seeds):
-                    raise ValueError(
-                        f"{name} needs one number, or one per seed ({len(self.seeds)}), not {len(numbers)}"
-                    )
+                    raise ValueError(f"{name} needs one number, or one per seed ({len(self.seeds)}), not {len(numbers)}")
                 object.__setattr__(self, name, numbers)
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")

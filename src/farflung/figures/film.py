@@ -28,7 +28,8 @@ from farflung.training.hosted import play_once
 
 _DPI = 100
 _SECONDS_AT_THE_END = 1.5
-_LOWEST_FPS = 4
+_LOWEST_FPS, _MOST_FRAMES = 4, 3000
+"""A GIF's pictures, of about a megabyte each, are in memory until all are drawn."""
 _SPREAD = 0.22
 """The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
 _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
@@ -36,7 +37,7 @@ _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
 """In inches, of the plane; the title needs the shortest width."""
 _SHARE_TRACED = 0.25
-_MOST_FRAMES = 16
+_MOST_SHOWN = 16
 """Agents whose frames are shown side by side."""
 
 
@@ -97,8 +98,10 @@ def film(
         else:
             episode = episode_of(run, settings.element)
             (figure, show), horizon = draw_episode(episode), episode.horizon
-        num_frames = min(horizon + 1, max(2, round(settings.seconds * settings.fps)))
-        speed = max(num_frames / settings.seconds, _LOWEST_FPS)
+        num_frames = round(min(horizon + 1, max(2, settings.seconds * settings.fps)))
+        if num_frames > _MOST_FRAMES:
+            raise ValueError(f"a film has at most {_MOST_FRAMES:,} pictures, not {num_frames:,}: choose fewer seconds or fps")
+        speed = max(min(num_frames / settings.seconds, settings.fps), _LOWEST_FPS)
         writer = make_writer(fps=speed)
         try:
             with writer.saving(figure, place.fresh() / path.name, _DPI):
@@ -155,7 +158,7 @@ def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], Non
     _, frames = play_once(
         run.world, run.team(typical_seed(run)).policies, element, run.config.trajectories_per_policy, is_rendered=True
     )
-    films = [frames[episode] for episode in sorted(frames)][:_MOST_FRAMES]
+    films = [frames[episode] for episode in sorted(frames)][:_MOST_SHOWN]
     num_columns = math.ceil(math.sqrt(len(films)))
     num_rows = -(-len(films) // num_columns)
     height, width = films[0][0].shape[:2]

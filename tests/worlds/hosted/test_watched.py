@@ -89,7 +89,9 @@ def test_a_mistake_in_an_environment_is_one_line():
         hosted(WithDictActions, horizon=5)
     with pytest.raises(ValueError, match="the observation after reset is not finite: observation 1 is nan"):
         hosted(NotFinite, horizon=5)
-    with pytest.raises(ValueError, match=r"WithoutModel.*FileNotFoundError in line \d+ of test_watched.py: model.xml is missing"):
+    with pytest.raises(
+        ValueError, match=r"WithoutModel.*FileNotFoundError in line \d+ of test_watched.py: model.xml is missing"
+    ):
         hosted(WithoutModel, horizon=5)
     with pytest.raises(ValueError, match="no number is called 'nowhere'"):
         hosted(Switches, features="nowhere", horizon=5)
@@ -112,7 +114,9 @@ def test_a_hole_counts_until_the_end_compiled_or_not():
 
 def test_states_numbered_as_met_have_their_ceiling_and_can_be_collected_from_again(tmp_path):
     def world():
-        return hosted(lambda: gymnasium.make("CliffWalking-v1"), observe=lambda _, state: [state // 12, state % 12, 7], horizon=6)
+        return hosted(
+            lambda: gymnasium.make("CliffWalking-v1"), observe=lambda _, state: [state // 12, state % 12, 7], horizon=6
+        )
 
     run = farflung.explore(world(), agents=2, updates=2, batch_size=2, seeds=(0,), out=tmp_path / "a")
     found, num_states = run.summary["ceiling"], run.world.num_states
