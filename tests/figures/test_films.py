@@ -81,7 +81,7 @@ def test_a_hosted_world_is_filmed_on_its_map_and_as_it_renders(tmp_path):
     episode = episode_of(run)
     assert episode.points.shape == (2, 1, 4, 2)
     assert episode.covered(0)[0] == 1  # all agents start in one cell
-    figure, show, horizon = draw_frames(run)
+    figure, _, horizon = draw_frames(run)
     first = [axis.images[0].get_array().copy() for axis in figure.axes]
     assert horizon == 3
     assert [frame.shape for frame in first] == [(20, 20, 3)] * 2
