@@ -1,5 +1,7 @@
 """What policies see and what the entropy is about, in host-stepped worlds."""
 
+from pathlib import Path
+
 import gymnasium
 import jax
 import numpy as np
@@ -41,7 +43,7 @@ class NotFinite(Switches):
 
 class WithoutModel(Switches):
     def __init__(self):
-        open("model.xml")  # noqa: SIM115
+        Path("model.xml").read_text(encoding="utf-8")
 
 
 def doubled(environment, observation):
