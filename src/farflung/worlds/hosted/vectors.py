@@ -13,7 +13,7 @@ import gymnasium
 import jax
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from farflung.config.imports import check_installed, import_object
 from farflung.config.reading import parse_object
@@ -237,7 +237,7 @@ def _side(part: Part) -> int:
     return -(-max(part.low.shape[:2]) // _LONGEST_SIDE)
 
 
-def _pixels(part: Part, numbers: np.ndarray) -> Float[np.ndarray, "*copy pixel"]:
+def _pixels(part: Part, numbers: np.ndarray) -> Shaped[np.ndarray, "*copy pixel"]:
     """The means over squares of pixels, so that no side of an image is longer than 64."""
     side = _side(part)
     if side == 1:
