@@ -18,10 +18,11 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from farflung.config.checks import whole_number
+from farflung.config.checks import is_suite, whole_number
 from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.reading import parse_object
 from farflung.worlds.projection import Box, Discrete, describe_vectors, read_vector_fields, vector_fields
+from farflung.worlds.suites import make_suite_world, suite_world_of
 from farflung.worlds.vectors import DescribedWorld
 from farflung.worlds.world import flattened
 
@@ -36,6 +37,8 @@ class JaxWorld(DescribedWorld):
     """The user's object; None for a world that was read from a file."""
     label: str = eqx.field(static=True)
     ends_early: bool = eqx.field(static=True)
+    options: str = eqx.field(static=True, default="{}")
+    """With which options the environment of a suite was made, as JSON."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -52,17 +55,19 @@ class JaxWorld(DescribedWorld):
         return _object(self.own).step(key, state, action)
 
     def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
-        return flattened(_object(self.own).observe(state))
+        return _recorded(_object(self.own), state)
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return _is_over(_object(self.own), state) if self.ends_early else super().is_over(state)
 
     @property
     def identity(self) -> Hashable:
-        return self.label, self.horizon, self.projection
+        return self.label, self.options, self.horizon, self.projection
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         description = {"name": self.label, "horizon": self.horizon, "ends_early": self.ends_early}
+        if is_suite(self.label):
+            description["options"] = json.loads(self.options)
         return {"jax": np.array(json.dumps(description | vector_fields(self)))}
 
     @staticmethod
@@ -72,12 +77,14 @@ class JaxWorld(DescribedWorld):
         about, label, ends_early = read_vector_fields(found), found["name"], found["ends_early"]
         if not isinstance(label, str) or not isinstance(ends_early, bool):
             raise ValueError("the description of the world is not as farflung writes it")
-        horizon = whole_number("horizon", found["horizon"])
-        return JaxWorld(own=None, label=label, horizon=horizon, ends_early=ends_early, **about)
+        horizon, options = whole_number("horizon", found["horizon"]), json.dumps(found.get("options", {}))
+        return JaxWorld(own=None, label=label, horizon=horizon, ends_early=ends_early, options=options, **about)
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
             return self
+        if is_suite(self.label):
+            return dataclasses.replace(self, own=make_suite_world(self.label, json.loads(self.options)))
         check_installed(self.label, f"the world {self.label}")
         return dataclasses.replace(self, own=_held(instance_of(import_object(self.label, "world"), "world")))
 
@@ -92,8 +99,9 @@ def from_jax(
     low: float | int | Sequence[float | int] | None = None,
     high: float | int | Sequence[float | int] | None = None,
     name: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
 ) -> JaxWorld:
-    """A world that a user has written in JAX, as a world to explore.
+    """A world that a user has written in JAX, or an environment of a JAX suite, as a world to explore.
 
     The object has the pure functions `reset(key)`, `step(key, state, action)` and `observe(state)`, and optionally
     `is_over(state)`. What `observe` returns is flattened to a vector, dictionaries in the order of their sorted keys. The
@@ -110,7 +118,12 @@ def from_jax(
         high: upper bounds of the grid; by default from random actions.
         name: how the world is called; by default MODULE:NAME under which Python can import it.
     """
-    own = instance_of(world, "world")
+    if isinstance(world, str):
+        own: Any = make_suite_world(world, env_options or {})
+        name = world
+    else:
+        own = instance_of(world, "world")
+        own = suite_world_of(own) or own
     if missing := [each for each in _NEEDED if not callable(getattr(own, each, None))]:
         needed = "reset(key), step(key, state, action) and observe(state)"
         raise ValueError(f"a JAX world has {needed}: {', '.join(missing)} is missing")
@@ -130,13 +143,28 @@ def from_jax(
     finite = seen[np.isfinite(seen).all(axis=-1)]
     if not len(finite):
         raise ValueError(f"{label} gives no finite observation with random actions")
-    names = tuple(getattr(own, "names", ())) or tuple(f"observation {number}" for number in range(seen.shape[-1]))
+    own_names = tuple(getattr(own, "feature_names", ()))
+    num_seen = seen.shape[-1] - len(own_names)
+    names = (tuple(getattr(own, "names", ())) or tuple(f"observation {number}" for number in range(num_seen))) + own_names
+    if own_names and project is None:
+        project = tuple(range(num_seen, len(names)))
+        place = getattr(own, "place", None)
+        if place is not None and place.is_whole:
+            neighbours = 0 if neighbours is None else neighbours
+            bins = tuple(int(b - a) + 1 for a, b in zip(place.low, place.high, strict=True)) if bins is None else bins
+            low = tuple(each - 0.5 for each in place.low) if low is None else low
+            high = tuple(each + 0.5 for each in place.high) if high is None else high
     if len(names) != seen.shape[-1]:
         raise ValueError(f"{label} has {len(names)} names for {seen.shape[-1]} numbers of an observation")
     unknown = np.full(len(names), np.inf)
     about = describe_vectors(names, -unknown, unknown, lambda: finite, project, neighbours, bins, low, high)
-    ends_early = hasattr(own, "is_over")
-    return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, **about)
+    ends_early, options = hasattr(own, "is_over"), json.dumps(dict(env_options or {}))
+    return JaxWorld(own=held, label=label, horizon=horizon, actions=actions, ends_early=ends_early, options=options, **about)
+
+
+def _recorded(own: Any, state: PyTree[Array]) -> Float[Array, " number"]:
+    seen = flattened(own.observe(state))
+    return jnp.concatenate([seen, own.features(state)]) if callable(getattr(own, "features", None)) else seen
 
 
 def _file_of(own: Any) -> str | None:
@@ -197,13 +225,13 @@ def _wander(held: Any, actions: Discrete | Box, num_steps: int) -> Float[Array, 
         state, has_ended = carry
         action_key, step_key = jr.split(key)
         state = own.step(step_key, state, act(action_key))
-        seen = jnp.where(has_ended, jnp.nan, flattened(own.observe(state)))
+        seen = jnp.where(has_ended, jnp.nan, _recorded(own, state))
         return (state, has_ended | _is_over(own, state)), seen
 
     def episode(key: PRNGKeyArray) -> Array:
         reset_key, steps_key = jr.split(key)
         first = own.reset(reset_key)
         _, seen = jax.lax.scan(step, (first, _is_over(own, first)), jr.split(steps_key, num_steps))
-        return jnp.concatenate([flattened(own.observe(first))[None], seen])
+        return jnp.concatenate([_recorded(own, first)[None], seen])
 
     return jax.vmap(episode)(jr.split(jr.key(0), _RANDOM_COPIES))
