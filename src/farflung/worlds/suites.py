@@ -108,7 +108,9 @@ class SuiteWorld(eqx.Module):
         if self.place is None:
             return None
         read = self.place.read
-        return lambda state: jnp.concatenate([jnp.ravel(jnp.asarray(part, jnp.float32)) for part in jax.tree.leaves(read(state))])
+        return lambda state: jnp.concatenate(
+            [jnp.ravel(jnp.asarray(part, jnp.float32)) for part in jax.tree.leaves(read(state))]
+        )
 
     def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
         plain = jr.key_data(key)
@@ -139,22 +141,22 @@ class SuiteWorld(eqx.Module):
         """The suite's own time limit, or None."""
 
     @abc.abstractmethod
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         """The state after the suite's own reset."""
 
     @abc.abstractmethod
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         """The state after the suite's own step."""
 
     @abc.abstractmethod
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         """What the suite shows of a state."""
 
     @abc.abstractmethod
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         """Where the agent is in a state of these shapes."""
 
-    def _with_key(self, state: PyTree[Array], key: Array) -> PyTree[Array]:
+    def _with_key(self, state: Any, key: Array) -> Any:
         """The state with a random key of its own, if the suite keeps one in it."""
         return state
 
@@ -196,11 +198,11 @@ class Gymnax(SuiteWorld):
         params = self.kept.params
         return next((getattr(params, name) for name in _LIMITS if hasattr(params, name)), None)
 
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         observation, state = self.kept.env.reset_env(key, self.kept.params)
         return state, observation, jnp.zeros((), bool)
 
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         env, params = self.kept.env, self.kept.params
         observation, following, _, is_over, _ = env.step_env(key, state[0], action, params)
         if not hasattr(env, "is_truncated"):  # before gymnax 1, and in Craftax, the end may be that of the time
@@ -211,10 +213,10 @@ class Gymnax(SuiteWorld):
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return state[2]
 
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         return state[1]
 
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         for attributes, names in _PLACES:
             parts = [getattr(state[0], attribute, None) for attribute in attributes]
             sizes = [math.prod(part.shape) for part in parts if part is not None]
@@ -233,7 +235,11 @@ class Gymnax(SuiteWorld):
         known = self.kept.env.state_space(self.kept.params).spaces
         low, high = [], []
         for name, size in zip(attributes, sizes, strict=True):
-            box = _box(0, known[name].n - 1, (size,)) if hasattr(known[name], "n") else _box(known[name].low, known[name].high, (size,))
+            box = (
+                _box(0, known[name].n - 1, (size,))
+                if hasattr(known[name], "n")
+                else _box(known[name].low, known[name].high, (size,))
+            )
             low += box.low
             high += box.high
         return tuple(low), tuple(high)
@@ -257,23 +263,23 @@ class Navix(SuiteWorld):
     def _time_limit(self) -> Any:
         return self.kept.env.max_steps
 
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         return self.kept.env.reset(key)
 
-    def _with_key(self, state: PyTree[Array], key: Array) -> PyTree[Array]:
+    def _with_key(self, state: Any, key: Array) -> Any:
         return state.replace(state=state.state.replace(key=key))
 
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         goes_on = state.replace(step_type=jnp.zeros((), state.step_type.dtype))  # else the step would be a reset
         return self.kept.env.step(goes_on, action)
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return state.is_termination()
 
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         return state.observation
 
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         shape = (self.kept.env.height, self.kept.env.width)
         return _grid(("row", "column"), lambda state: state.state.get_player().position, shape)
 
@@ -296,22 +302,22 @@ class XMiniGrid(SuiteWorld):
     def _time_limit(self) -> Any:
         return self.kept.params.max_steps
 
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         return self.kept.env.reset(self.kept.params, key)
 
-    def _with_key(self, state: PyTree[Array], key: Array) -> PyTree[Array]:
+    def _with_key(self, state: Any, key: Array) -> Any:
         return state.replace(state=state.state.replace(key=key))
 
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         return self.kept.env.step(self.kept.params, state, action)
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return state.discount == 0
 
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         return state.observation
 
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         shape = (self.kept.params.height, self.kept.params.width)
         return _grid(("row", "column"), lambda state: state.state.agent.position, shape)
 
@@ -352,15 +358,15 @@ class Jumanji(SuiteWorld):
     def _time_limit(self) -> Any:
         return self.kept.params
 
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         state, timestep = self.kept.env.reset(key)
         return state, timestep.observation, jnp.zeros((), bool)
 
-    def _with_key(self, state: PyTree[Array], key: Array) -> PyTree[Array]:
+    def _with_key(self, state: Any, key: Array) -> Any:
         inner = state[0]
         return (inner._replace(key=key) if hasattr(inner, "_replace") else inner.replace(key=key), *state[1:])
 
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         spec = self.kept.env.action_spec
         following, timestep = self.kept.env.step(state[0], jnp.asarray(action, spec.dtype).reshape(spec.shape))
         return following, timestep.observation, timestep.last() & jnp.all(timestep.discount == 0)
@@ -368,10 +374,10 @@ class Jumanji(SuiteWorld):
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return state[2]
 
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         return state[1]
 
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         for attribute, grid in _JUMANJI_PLACES.items():
             if hasattr(state[0], attribute):
                 names = ("x", "y") if attribute == "player_locations" else ("row", "column")
@@ -397,22 +403,22 @@ class Robots(SuiteWorld):
     def _time_limit(self) -> Any:
         return None
 
-    def _begin(self, key: Array) -> PyTree[Array]:
+    def _begin(self, key: Array) -> Any:
         return self.kept.env.reset(key)
 
-    def _with_key(self, state: PyTree[Array], key: Array) -> PyTree[Array]:
+    def _with_key(self, state: Any, key: Array) -> Any:
         return state.replace(info={**state.info, "rng": key}) if "rng" in state.info else state
 
-    def _next(self, key: Array, state: PyTree[Array], action: Array) -> PyTree[Array]:
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
         return self.kept.env.step(state, action)
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         return state.done > 0
 
-    def _observation(self, state: PyTree[Array]) -> PyTree[Array]:
+    def _observation(self, state: Any) -> Any:
         return state.obs.get("state", state.obs) if isinstance(state.obs, Mapping) else state.obs
 
-    def _place(self, state: PyTree[Any]) -> Place | None:
+    def _place(self, state: Any) -> Place | None:
         env = self.kept.env
         model = env.mj_model if hasattr(env, "mj_model") else getattr(getattr(env, "sys", None), "mj_model", None)
         if _coordinates(state)[0].shape[0] == 1:
@@ -469,7 +475,14 @@ def _make_craftax(craftax: Any, name: str, options: dict[str, Any]) -> SuiteWorl
     return Craftax(env, env.default_params.replace(**options), layout)
 
 
-_NAVIX_OBSERVATIONS = ("categorical", "categorical_first_person", "rgb", "rgb_first_person", "symbolic", "symbolic_first_person")
+_NAVIX_OBSERVATIONS = (
+    "categorical",
+    "categorical_first_person",
+    "rgb",
+    "rgb_first_person",
+    "symbolic",
+    "symbolic_first_person",
+)
 
 
 def _make_navix(navix: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
@@ -543,7 +556,7 @@ def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
 
 def suite_world_of(thing: Any) -> SuiteWorld | None:
     """The JAX world of a suite's environment, or of a pair of an environment and its parameters; None for anything else."""
-    is_pair = isinstance(thing, tuple) and len(thing) == 2  # noqa: PLR2004
+    is_pair = isinstance(thing, tuple) and len(thing) == 2
     env, params = thing if is_pair else (thing, None)
     kinds = (Craftax if hasattr(env, "static_env_params") else Gymnax, Jumanji, XMiniGrid, Navix, Robots)
     found = next((kind for kind in kinds if kind.recognises(env)), None)
@@ -570,6 +583,6 @@ def _strong(state: PyTree[Any]) -> PyTree[Array]:
 
 def _seen(part: Array) -> Array:
     """An image as bytes, and all other numbers as floats: small arrays of bytes are codes, which are no image."""
-    if part.ndim == 3 and part.shape[-1] == 3 and min(part.shape[:2]) >= _SMALLEST_IMAGE:  # noqa: PLR2004
+    if part.ndim == 3 and part.shape[-1] == 3 and min(part.shape[:2]) >= _SMALLEST_IMAGE:
         return part if part.dtype == jnp.uint8 else jnp.round(part * _BRIGHTEST).astype(jnp.uint8)
     return jnp.asarray(part, jnp.float32)
