@@ -23,8 +23,8 @@ class Trajectories(NamedTuple):
     If states are vectors, those after an episode's early end are NaN.
     """
 
-    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
-    actions: Int[Array, "batch agent trajectory time"] | Float[Array, "batch agent trajectory time action"]
+    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times number"]
+    actions: Int[Array, "batch agent trajectory time *choice"] | Float[Array, "batch agent trajectory time action"]
     broken: Int[Array, "batch agent trajectory"] | None = None
     """If states are vectors: the step after which the world gave a state that is not finite; 0 if none."""
 

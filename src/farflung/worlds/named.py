@@ -71,7 +71,7 @@ def make_world(
         _check_env_options(env_options, {"name", "horizon", "bins", "neighbours"})
         return make_vector_world(json.dumps({"name": name, **env_options}), horizon=horizon, **chosen)
     if is_suite(name):
-        _check_options(name, asked, {"bins", "env_options", "high", "horizon", "low", "neighbours", "project"})
+        _check_options(name, asked, {"bins", "env_options", "high", "horizon", "low", "neighbours", "features"})
         return from_jax(name, horizon=horizon, env_options=env_options, **chosen)
     own = _own_world(name)
     if own is not None:

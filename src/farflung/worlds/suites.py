@@ -47,9 +47,8 @@ class Place(NamedTuple):
     names: tuple[str, ...]
     read: Callable[[Any], Any]
     """A function of the state."""
-    low: tuple[float, ...] | None = None
-    """The smallest value of each feature, which may be infinite; None if no bounds are known."""
-    high: tuple[float, ...] | None = None
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """The lowest and the highest value of each feature, which may be infinite; None if no bounds are known."""
     is_whole: bool = False
     """Whether features are whole numbers, such as rows and columns: visits to each are counted."""
 
@@ -57,7 +56,7 @@ class Place(NamedTuple):
 def _grid(names: tuple[str, ...], read: Callable[[Any], Any], shape: Iterable[int]) -> Place:
     """A place on a grid of this shape."""
     high = tuple(float(number - 1) for number in shape)
-    return Place(names, read, (0.0,) * len(high), high, is_whole=True)
+    return Place(names, read, ((0.0,) * len(high), high), is_whole=True)
 
 
 class Kept:
@@ -101,6 +100,14 @@ class SuiteWorld(eqx.Module):
     @property
     def feature_names(self) -> tuple[str, ...]:
         return () if self.place is None else self.place.names
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        return None if self.place is None else self.place.bounds
+
+    @property
+    def features_are_whole(self) -> bool:
+        return self.place is not None and self.place.is_whole
 
     @property
     def features(self) -> Callable[[PyTree[Array]], Float[Array, " feature"]] | None:
@@ -224,7 +231,7 @@ class Gymnax(SuiteWorld):
                 continue
             read = lambda state, attributes=attributes: [getattr(state[0], attribute) for attribute in attributes]  # noqa: E731
             is_whole = all(jnp.issubdtype(part.dtype, jnp.integer) for part in parts if part is not None)
-            return Place(names[: sum(sizes)], read, *self._bounds(attributes, sizes), is_whole)
+            return Place(names[: sum(sizes)], read, self._bounds(attributes, sizes), is_whole)
         return None
 
     def _bounds(self, attributes: tuple[str, ...], sizes: list[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -534,8 +541,8 @@ def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
     """
     prefix, _, plain = name.partition(":")
     family = FAMILIES[prefix]
-    if not isinstance(options, Mapping) or len(json.dumps(dict(options))) > _MOST_CHARACTERS:
-        raise ValueError(f"the options of {name} are an object of at most {_MOST_CHARACTERS} characters")
+    if len(json.dumps(dict(options))) > _MOST_CHARACTERS:
+        raise ValueError(f"the options of {name} have at most {_MOST_CHARACTERS} characters")
     extra = f"'.[{family.extra}]', in a clone of farflung"
     try:
         check_installed(family.module, name)

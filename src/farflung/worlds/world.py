@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from farflung.entropy.counts import Entropy
 from farflung.numerics.noise import uniforms
-from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.encoder import Image
+from farflung.worlds.projection import Actions, Discrete, Projection
 from farflung.worlds.walls import Rectangle
 
 if TYPE_CHECKING:
@@ -34,13 +35,19 @@ class World(abc.ABC):
 
     horizon: int
     """Actions in an episode, at most."""
-    actions: Discrete | Box
+    actions: Actions
     """What an agent can do."""
     projection: Projection | None
-    """Which features of an observation the entropy is about; None where states are numbered."""
+    """Which numbers of a recorded state the entropy is about; None where states are numbered."""
     observation_center: tuple[float, ...]
     """Where observations are vectors: the centre of each number's range; networks see observations centred and scaled."""
     observation_scale: tuple[float, ...]
+    num_unseen: int = 0
+    """Numbers that a recorded state has after the observation: features for the entropy alone, which policies don't see."""
+    image: Image | None = None
+    """Rows, columns and channels of the image that an observation is, if it is one."""
+    features_note: str = ""
+    """Which features were taken although nobody has chosen any, and how to choose."""
 
     name = "custom"
     """Its name on the command line."""
@@ -71,7 +78,7 @@ class World(abc.ABC):
 
     @property
     def num_actions(self) -> int:
-        """The number of discrete actions, or of numbers in an action."""
+        """The number of discrete actions, or of choices or numbers in an action."""
         return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
 
     @property
@@ -83,6 +90,11 @@ class World(abc.ABC):
     def observation_size(self) -> int:
         """Numbers in an observation, where observations are vectors."""
         return len(self.observation_center)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a recorded state, where states are vectors: an observation, then the features that policies don't see."""
+        return self.observation_size + self.num_unseen
 
     @property
     def may_end_early(self) -> bool:
@@ -156,7 +168,7 @@ class World(abc.ABC):
         """Learns the states with these features, as `add_states_of` does."""
 
     def state_of(self, observation: Any) -> Any:
-        """The state that a policy acts on for an observation of the world's environment: a state's number, or a vector.
+        """What a policy acts on for an observation of the world's environment: a state's number, or a vector.
 
         Raises ValueError if the world has no such observation.
         """

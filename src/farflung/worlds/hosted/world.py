@@ -17,7 +17,8 @@ from farflung.config.reading import reason, spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
-from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.encoder import Image
+from farflung.worlds.projection import Actions, Discrete, Projection
 from farflung.worlds.world import World
 
 COPIES = 64
@@ -30,12 +31,13 @@ class View(eqx.Module):
     """The part of a host-stepped world that compiled code reads."""
 
     horizon: int = eqx.field(static=True)
-    actions: Discrete | Box
+    actions: Actions
     num_states: int = eqx.field(static=True)
     """If states are still being discovered, the number that there is room for."""
     projection: Projection | None = None
     observation_center: tuple[float, ...] = eqx.field(static=True, default=())
     observation_scale: tuple[float, ...] = eqx.field(static=True, default=())
+    image: Image | None = eqx.field(static=True, default=None)
 
     may_end_early = True
 
