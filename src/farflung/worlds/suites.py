@@ -124,7 +124,8 @@ class SuiteWorld(eqx.Module):
         return _strong(self._begin(plain) if self.first is None else self._with_key(self.first, plain))
 
     def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
-        following = self._next(jr.key_data(key), state, action)
+        copied = jax.tree.map(lambda leaf: leaf, state)  # Brax changes the dictionaries of the state that it is given
+        following = self._next(jr.key_data(key), copied, action)
         return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, state)
 
     def observe(self, state: PyTree[Array]) -> PyTree[Array]:
