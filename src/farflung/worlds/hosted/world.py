@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import json
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from farflung.config.imports import check_installed
 from farflung.config.reading import reason, spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
+from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.encoder import Image
 from farflung.worlds.projection import Actions, Discrete, Projection
@@ -107,6 +109,8 @@ class HostedWorld(World):
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
+        if not is_named(self.settings["environment"]):
+            _check_no_files(self.settings["options"], self.settings["environment"])
         return self.remade(**stepping)
 
     @abc.abstractmethod
@@ -122,11 +126,12 @@ class HostedWorld(World):
         """As many as asked for, but no more than this machine can take; results don't depend on it."""
         return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
-    def open(self, num_agents: int, num_episodes: int) -> Pool:
+    def open(self, num_agents: int, num_episodes: int, *, has_infos: bool = False) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         num_copies = self.num_copies(num_agents, num_episodes)
-        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
+        stepping = (num_copies, self.workers > 0, self.timeout)
+        return Pool(self.name, self.make, self.observe, *stepping, self.failures, has_infos)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
@@ -158,6 +163,17 @@ def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
     if not isinstance(environment, gymnasium.Env):
         raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
     return environment
+
+
+def _check_no_files(options: Any, environment: str) -> None:
+    """Raises ValueError if options from a file name another file: what an environment reads there may do, or take, anything."""
+    if isinstance(options, str) and (os.sep in options or options.startswith("~") or os.path.exists(options)):  # noqa: PTH110
+        raise ValueError(
+            f"{environment} would read {options[:80]!r}: if you trust that, name the environment with --world {environment}, "
+            "or in Python give it again, as hosted(...)"
+        )
+    for each in options.values() if isinstance(options, dict) else options if isinstance(options, list | tuple) else ():
+        _check_no_files(each, environment)
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
