@@ -7,6 +7,8 @@ Suites that are not installed are skipped. `dev` installs some of them; to test 
 import dataclasses
 import importlib
 import json
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +25,7 @@ from farflung.worlds.kinds import read_world
 from farflung.worlds.suites import FAMILIES, SuiteWorld
 
 NUM_STEPS = 12
+PAGE = Path(__file__).parent.parent.parent / "docs" / "suites.md"
 
 
 class Own(NamedTuple):
@@ -187,6 +190,13 @@ def test_states_are_those_of_the_suites_own_stepping(family):
     np.testing.assert_allclose(seen[:, :size][goes_on], their_seen[goes_on], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(is_over[goes_on], their_end[goes_on])
     assert len(np.unique(their_seen, axis=0)) > 2  # something happened
+
+
+def test_the_program_of_the_page_prints_what_it_says(capsys):
+    installed("gymnax")
+    program = re.search(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)[1]
+    exec(program, {})
+    assert capsys.readouterr().out.strip() == re.search(r"# (.*)$", program)[1].strip()
 
 
 def flat(observation):

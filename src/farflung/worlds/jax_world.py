@@ -166,6 +166,8 @@ def from_jax(
         env_options: options of a suite's environment that is given by its name.
     """
     if isinstance(world, str):
+        if not is_suite(world):
+            raise ValueError(f"from_jax takes an object, or the name of a suite's environment, not {world!r}: use make_world")
         own: Any = make_suite_world(world, env_options or {})
         name = world
     else:

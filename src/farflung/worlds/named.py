@@ -15,7 +15,7 @@ from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import hosted as hosted_world
 from farflung.worlds.jax_world import from_jax, is_jax_world
 from farflung.worlds.named_vectors import make_vector_world
-from farflung.worlds.suites import suite_world_of
+from farflung.worlds.suites import is_suite_environment
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -30,12 +30,13 @@ def as_world(world: Any, **options: Any) -> World:
         return make_world(str(world), **options)
     if isinstance(world, World):
         return world
-    if is_jax_world(world) or suite_world_of(world) is not None:
+    if is_jax_world(world) or is_suite_environment(world):
         return from_jax(world)
     if callable(world):
         return hosted_world(world)
     raise ValueError(
-        "a world is a name, a farflung.World, an object with reset(key), step(key, state, action) and observe(state), "
+        "a world is a name, a farflung.World, an environment of a JAX suite, an object with reset(key), step(key, state, action) "
+        "and observe(state), "
         f"or a function that makes a Gymnasium environment, not {type(world).__name__}"
     )
 

@@ -562,13 +562,21 @@ def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
             raise ValueError(f"{name} cannot be made{given}: {type(error).__name__}: {reason(error)}") from error
 
 
+def is_suite_environment(thing: Any) -> bool:
+    """Whether an object is an environment of a suite, or a pair of an environment and its parameters."""
+    return _kind_of(thing[0] if isinstance(thing, tuple) and thing else thing) is not None
+
+
+def _kind_of(env: Any) -> type[SuiteWorld] | None:
+    kinds = (Craftax if hasattr(env, "static_env_params") else Gymnax, Jumanji, XMiniGrid, Navix, Robots)
+    return next((kind for kind in kinds if kind.recognises(env)), None)
+
+
 def suite_world_of(thing: Any) -> SuiteWorld | None:
     """The JAX world of a suite's environment, or of a pair of an environment and its parameters; None for anything else."""
-    is_pair = isinstance(thing, tuple) and len(thing) == 2
-    env, params = thing if is_pair else (thing, None)
-    kinds = (Craftax if hasattr(env, "static_env_params") else Gymnax, Jumanji, XMiniGrid, Navix, Robots)
-    found = next((kind for kind in kinds if kind.recognises(env)), None)
-    return None if found is None else found(env, params)
+    env, params = thing if isinstance(thing, tuple) and len(thing) == 2 else (thing, None)
+    kind = _kind_of(env)
+    return None if kind is None else kind(env, params)
 
 
 @contextlib.contextmanager
