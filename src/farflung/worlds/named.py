@@ -35,9 +35,9 @@ def as_world(world: Any, **options: Any) -> World:
     if callable(world):
         return hosted_world(world)
     raise ValueError(
-        "a world is a name, a farflung.World, an environment of a JAX suite, an object with reset(key), step(key, state, action) "
-        "and observe(state), "
-        f"or a function that makes a Gymnasium environment, not {type(world).__name__}"
+        "a world is a name, a farflung.World, an environment of a JAX suite, an object with reset(key), "
+        "step(key, state, action) and observe(state), or a function that makes a Gymnasium environment, "
+        f"not {type(world).__name__}"
     )
 
 
