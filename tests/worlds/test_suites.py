@@ -148,7 +148,7 @@ def test_each_suite_of_the_command_line_has_an_adapter():
 def test_states_are_those_of_the_suites_own_stepping(family):
     module = installed(family)
     own = OWN[family](module, EXAMPLES[family])
-    world = farflung.make_world(f"{family}:{EXAMPLES[family]}", env_options={"layout": "random"})
+    world = suites.make_suite_world(f"{family}:{EXAMPLES[family]}", {"layout": "random"})
     keys = jr.split(jr.key(3), NUM_STEPS)
     if isinstance(world.actions, farflung.Discrete):
         actions = jr.randint(jr.key(4), (NUM_STEPS,), 0, world.actions.num)
@@ -156,40 +156,36 @@ def test_states_are_those_of_the_suites_own_stepping(family):
         actions = jr.uniform(jr.key(4), (NUM_STEPS, world.actions.size), minval=-1.0)
 
     def ours(state, inputs):
-        key, action = inputs
-        following = world.step(key, state, action)
-        return following, (world.observe(following)[: world.observation_size], world.is_over(following))
+        following = world.step(inputs[0], state, inputs[1])
+        return following, (flat(world.observe(following)), world.is_over(following), world.features(following))
 
     def theirs(carry, inputs):
         state, has_ended = carry
-        key, action = inputs
-        following, observation, is_over = own.step(key, (state,), action)
-        is_over = jnp.asarray(is_over, bool)
+        following, observation, is_over = own.step(inputs[0], (jax.tree.map(jnp.asarray, state),), inputs[1])
         following = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, state)
-        return (following, has_ended | is_over), (flat(observation), is_over, has_ended)
+        return (following, has_ended | jnp.asarray(is_over, bool)), (flat(observation), jnp.asarray(is_over, bool), has_ended)
 
     @jax.jit
     def both(key):
-        plain = jr.key_data(key)
-        # gymnax splits the key of a step: one half is for its automatic reset
+        first = suites._strong(own.reset(jr.key_data(key)))
+        start = (first[0], jnp.zeros((), bool))
+        _, (their_seen, their_end, has_ended) = jax.lax.scan(theirs, start, (jr.key_data(keys), actions))
+        # gymnax splits the key of a step: the other half is for its automatic reset
         step_keys = jax.vmap(lambda key: jr.split(key)[0])(keys) if family == "gymnax" else keys
-        first = suites._strong(own.reset(plain))
-        _, (their_seen, their_end, has_ended) = jax.lax.scan(
-            theirs, (first[0], jnp.zeros((), bool)), (jr.key_data(keys), actions)
-        )
         begin = world.reset(key)
-        _, (seen, is_over) = jax.lax.scan(ours, begin, (step_keys, actions))
-        return (world.observe(begin), seen, is_over), (flat(first[1]), their_seen, their_end), has_ended
+        _, (seen, is_over, features) = jax.lax.scan(ours, begin, (step_keys, actions))
+        return (flat(world.observe(begin)), seen, is_over, features), (flat(first[1]), their_seen, their_end), ~has_ended
 
-    (begin, seen, is_over), (their_begin, their_seen, their_end), has_ended = both(jr.key(5))
-    size = len(their_begin)
-    assert size <= world.observe(world.reset(jr.key(5))).size
-    np.testing.assert_allclose(begin[:size], their_begin, rtol=1e-6)
-    goes_on = ~np.asarray(has_ended)
+    (begin, seen, is_over, features), (their_begin, their_seen, their_end), goes_on = jax.tree.map(np.asarray, both(jr.key(5)))
     assert goes_on.sum() > 3
-    np.testing.assert_allclose(seen[:, :size][goes_on], their_seen[goes_on], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(begin, their_begin, rtol=1e-6)
+    np.testing.assert_allclose(seen[goes_on], their_seen[goes_on], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(is_over[goes_on], their_end[goes_on])
-    assert len(np.unique(their_seen, axis=0)) > 2  # something happened
+    assert len(np.unique(seen[goes_on], axis=0)) > 2  # something happened
+    low, high = world.feature_bounds or (-np.inf, np.inf)
+    assert features.shape == (NUM_STEPS, len(world.feature_names))
+    assert (features >= np.array(low)).all()
+    assert (features <= np.array(high)).all()
 
 
 def test_the_program_of_the_page_prints_what_it_says(capsys):
