@@ -29,6 +29,7 @@ from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.entropy.counts import Entropy
 from farflung.policies import Networks, log_probabilities, networks_of, neural_team, policy_entropies
 from farflung.policies.rollout import Trajectories, acted_in
+from farflung.worlds.encoder import Convolutions, convolutions, linear
 
 _VECTOR_SIZE = 8
 _BONUS_SHARE = 8
@@ -41,16 +42,19 @@ class Critic(eqx.Module):
     layers: tuple[eqx.nn.Linear, ...]
     vectors: Float[Array, "agent number"]
     """What the network is told about each agent."""
+    eye: Convolutions | None = None
+    """What the layers see an image through."""
 
     def __call__(
         self, inputs: Float[Array, "agent step observation"], times: Float[Array, "agent step"]
     ) -> Float[Array, "agent step"]:
         told = jnp.broadcast_to(self.vectors[:, None], (*inputs.shape[:2], self.vectors.shape[-1]))
-        hidden = jnp.concatenate([inputs, times[..., None], told], axis=-1)
         with jax.default_matmul_precision("highest"):
+            seen = inputs if self.eye is None else self.eye(inputs)
+            hidden = jnp.concatenate([seen, times[..., None], told], axis=-1)
             for layer in self.layers[:-1]:
-                hidden = jnp.tanh(_linear(layer, hidden))
-            return jnp.squeeze(_linear(self.layers[-1], hidden), -1)
+                hidden = jnp.tanh(linear(layer, hidden))
+            return jnp.squeeze(linear(self.layers[-1], hidden), -1)
 
 
 class ActorCriticState(NamedTuple):
@@ -125,7 +129,7 @@ class ActorCritic(eqx.Module):
     def init(self, key: PRNGKeyArray, world: Any) -> ActorCriticState:
         team_key, critic_key, shuffle_key = jr.split(key, 3)
         team = neural_team(team_key, world, self.num_agents, self.networks, scale=self.init_scale)
-        critic = _critic(critic_key, len(world.observation_center), self.num_agents, self.networks.hidden)
+        critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
         return ActorCriticState(team, critic, self._optimizer().init((team, critic)), jnp.int32(0), jr.key_data(shuffle_key))
 
     def learn(self, world: Any, state: ActorCriticState, trajectories: Trajectories) -> ActorCriticState:
@@ -275,18 +279,14 @@ def actor_critic(config: Explore, world: Any, *, entropy: Callable[[Any], Entrop
     )
 
 
-def _critic(key: PRNGKeyArray, num_seen: int, num_agents: int, hidden: tuple[int, ...]) -> Critic:
+def _critic(key: PRNGKeyArray, world: Any, num_agents: int, hidden: tuple[int, ...]) -> Critic:
     """A critic whose first values are all zero."""
-    vector_key, *keys = jr.split(key, len(hidden) + 2)
+    vector_key, eye_key, *keys = jr.split(key, len(hidden) + 3)
+    eye, num_seen = (None, len(world.observation_center)) if world.image is None else convolutions(eye_key, world.image)
     sizes = (num_seen + 1 + _VECTOR_SIZE, *hidden, 1)
     layers = [eqx.nn.Linear(a, b, key=each) for a, b, each in zip(sizes[:-1], sizes[1:], keys, strict=True)]
     layers[-1] = jax.tree.map(jnp.zeros_like, layers[-1])
-    return Critic(tuple(layers), jr.normal(vector_key, (num_agents, _VECTOR_SIZE)))
-
-
-def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
-    assert layer.bias is not None
-    return inputs @ layer.weight.T + layer.bias.reshape((1,) * (inputs.ndim - 1) + (-1,))
+    return Critic(tuple(layers), jr.normal(vector_key, (num_agents, _VECTOR_SIZE)), eye)
 
 
 def _moments(values: Array, is_real: Bool[Array, "..."]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 from farflung.config import Explore
 from farflung.config.options import ACTOR_CRITIC
 from farflung.numerics.arrays import log_softmax
-from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.encoder import Convolutions, convolutions
+from farflung.worlds.encoder import linear as _linear
+from farflung.worlds.projection import Actions, Box
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
@@ -57,9 +60,9 @@ class Normalizer(NamedTuple):
 
 
 class Acting(eqx.Module):
-    """Policies whose actions are discrete, or vectors between bounds."""
+    """Policies whose actions are discrete, several choices at once, or vectors between bounds."""
 
-    actions: Discrete | Box
+    actions: Actions
 
     @property
     def num_uniforms(self) -> int:
@@ -74,7 +77,7 @@ class Acting(eqx.Module):
 
     def executed(self, actions: Array) -> Array:
         """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
-        if isinstance(self.actions, Discrete):
+        if not isinstance(self.actions, Box):
             return actions
         is_bounded, low, high = (_last(part, actions.ndim) for part in box(self.actions))
         squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
@@ -86,9 +89,10 @@ class Acting(eqx.Module):
 class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
-    Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
-    In a team, leaves have a leading agent axis, except for the parts that all agents share: with a shared trunk, `trunk` and
-    `common`; if one network is conditioned on a vector per agent, everything but `vector`; and always the `normalizer`.
+    It sees an image through convolutions. Vectors are recorded as drawn from the Gaussian, before tanh: that density is
+    simple, and ratios and scores are the same. In a team, leaves have a leading agent axis, except for the parts that all
+    agents share: with a shared trunk, `eye`, `trunk` and `common`; if one network is conditioned on a vector per agent,
+    everything but `vector`; and always the `normalizer`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
@@ -100,8 +104,10 @@ class NeuralPolicy(Acting):
     has_shared_trunk: bool = eqx.field(static=True, default=False)
     common: OutputLayer | None = None
     """With a shared trunk: the output layer that all agents share and add to their own; it learns from all their data."""
+    eye: Convolutions | None = None
+    """What the trunk sees an image through."""
     vector: Float[Array, "*agent number"] | None = None
-    """If all agents share one network: what it is told about the agent, in addition to the observation."""
+    """If all agents share one network: what its trunk is told about the agent, in addition to what it sees."""
     normalizer: Normalizer | None = None
     """If the algorithm keeps count of what the team sees: applied after `center` and `scale`, which are known beforehand."""
 
@@ -117,9 +123,9 @@ class NeuralPolicy(Acting):
         axes = jax.tree.map(lambda _: 0, self)
         names = ["normalizer"]
         if self.vector is not None:
-            names += ["trunk", "head", "log_std"]
+            names += ["eye", "trunk", "head", "log_std"]
         elif self.has_shared_trunk:
-            names += ["trunk", "common"]
+            names += ["eye", "trunk", "common"]
         shared = [jax.tree.map(lambda _: None, getattr(self, name)) for name in names]
         return eqx.tree_at(
             lambda team: [getattr(team, name) for name in names], axes, shared, is_leaf=lambda part: part is None
@@ -139,7 +145,7 @@ class NeuralPolicy(Acting):
 
         def flatter(layer: OutputLayer, *, is_own: bool) -> OutputLayer:
             head, more = layer.head, 0.5 * math.log(temperature) * is_own
-            if isinstance(self.actions, Discrete):
+            if not isinstance(self.actions, Box):
                 return layer._replace(head=jax.tree.map(lambda leaf: leaf / temperature, head))
             if layer.log_std is not None:
                 return layer._replace(log_std=layer.log_std + more)
@@ -159,25 +165,27 @@ class NeuralPolicy(Acting):
         def copied(tree: Any) -> Any:
             return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), tree)
 
-        trunk, own = self.trunk, OutputLayer(self.head, self.log_std)
+        eye, trunk, own = self.eye, self.trunk, OutputLayer(self.head, self.log_std)
         if self.has_shared_trunk or self.vector is not None:
-            trunk = copied(trunk)
+            eye, trunk = copied((eye, trunk))
         if self.vector is not None:
             own = copied(own)
         if self.common is not None:
             own = jax.tree.map(lambda leaf, common: leaf + common[None], own, self.common)
-        first, num_seen = trunk[0], len(self.center)
+        first = trunk[0]
         assert first.bias is not None
-        weight, bias = first.weight[..., :num_seen], first.bias
+        weight, bias = first.weight, first.bias
         if self.vector is not None:
-            bias = bias + jnp.einsum("aon,an->ao", first.weight[..., num_seen:], self.vector)
+            weight, told = jnp.split(weight, [weight.shape[-1] - self.vector.shape[-1]], axis=-1)
+            bias = bias + jnp.einsum("aon,an->ao", told, self.vector)
         if self.normalizer is not None:
             weight = weight / _last(self.normalizer.std, weight.ndim)
             bias = bias - weight @ self.normalizer.mean
         first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), first, (weight, bias))
-        first = dataclasses.replace(first, in_features=num_seen)
+        first = dataclasses.replace(first, in_features=weight.shape[-1])
         return dataclasses.replace(
             self,
+            eye=eye,
             trunk=(first, *trunk[1:]),
             head=own.head,
             log_std=own.log_std,
@@ -191,18 +199,21 @@ class NeuralPolicy(Acting):
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
         outputs = self._outputs(observation)
-        if isinstance(self.actions, Discrete):
-            thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
-            return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
+        if not isinstance(self.actions, Box):
+            thresholds = [jnp.cumsum(jnp.exp(choice))[:-1] for choice in self._choices(outputs)]
+            chosen = [jnp.sum(own >= below, dtype=jnp.int32) for own, below in zip(noise, thresholds, strict=True)]
+            return jnp.stack(chosen).reshape(self.actions.shape)
         mean, log_std = self._gaussian(outputs)
         return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The log probability of discrete actions, or the log density of vectors before tanh."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Discrete):
-            chosen = jnp.take_along_axis(log_softmax(outputs), actions[..., None], axis=-1)
-            return jnp.squeeze(chosen, -1)
+        if not isinstance(self.actions, Box):
+            chosen = actions.reshape(*states.shape[:-1], self.actions.size)
+            each = enumerate(self._choices(outputs))
+            found = [jnp.take_along_axis(choice, chosen[..., i : i + 1], axis=-1)[..., 0] for i, choice in each]
+            return functools.reduce(jnp.add, found)
         mean, log_std = self._gaussian(outputs)
         deviation = (actions - mean) * jnp.exp(-log_std)
         return -0.5 * jnp.sum(deviation**2 + 2 * log_std + math.log(2 * math.pi), axis=-1)
@@ -210,9 +221,9 @@ class NeuralPolicy(Acting):
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         """The entropy of the executed actions, in nats; for vectors after tanh, by quadrature."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Discrete):
-            log_probabilities = log_softmax(outputs)
-            return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+        if not isinstance(self.actions, Box):
+            own = [-jnp.sum(jnp.exp(choice) * choice, axis=-1) for choice in self._choices(outputs)]
+            return functools.reduce(jnp.add, own)
         mean, log_std = self._gaussian(outputs)
         is_bounded, low, high = box(self.actions)
         nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _last(_NODES.astype(np.float32), mean.ndim + 1)
@@ -247,27 +258,35 @@ class NeuralPolicy(Acting):
     def inputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
         """What networks see of observations: centred and scaled; zero after an episode's end."""
         inputs = self.scaled(states)
+        is_real = jnp.isfinite(inputs)
         if self.normalizer is not None:
             # Statistics are counted, not learned by gradients, which states after an episode's end would make NaN.
             mean, std = (_last(jax.lax.stop_gradient(values), states.ndim) for values in self.normalizer[:2])
             inputs = (inputs - mean) / std
-        return jnp.where(jnp.isfinite(states), inputs, 0.0)
+        return jnp.where(is_real, inputs, 0.0)
 
     def scaled(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
         """Observations, centred and scaled by what is known of the world before training."""
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
-        return (states - center) / scale
+        return (states[..., : len(self.center)] - center) / scale  # what follows an observation is for the entropy alone
 
     def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
         hidden = self.inputs(states)
-        if self.vector is not None:
-            told = jnp.broadcast_to(_last(self.vector, states.ndim), (*states.shape[:-1], self.vector.size))
-            hidden = jnp.concatenate([hidden, told], axis=-1)
         with jax.default_matmul_precision("highest"):  # by default a GPU rounds to 10 bits, which is not reproducible
+            if self.eye is not None:
+                hidden = self.eye(hidden)
+            if self.vector is not None:
+                told = jnp.broadcast_to(_last(self.vector, states.ndim), (*states.shape[:-1], self.vector.size))
+                hidden = jnp.concatenate([hidden, told], axis=-1)
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
             own = _linear(self.head, hidden)
             return own if self.common is None else own + _linear(self.common.head, hidden)
+
+    def _choices(self, outputs: Float[Array, "*batch output"]) -> list[Float[Array, "*batch _"]]:
+        """The log probabilities of each choice that an action consists of; the choices are independent given the state."""
+        assert not isinstance(self.actions, Box)
+        return [log_softmax(each) for each in jnp.split(outputs, np.cumsum(self.actions.nums)[:-1], axis=-1)]
 
     def _gaussian(self, outputs: Float[Array, "*batch output"]) -> tuple[Float[Array, "*batch a"], Float[Array, "*batch a"]]:
         """Means and log standard deviations."""
@@ -290,15 +309,15 @@ class UniformPolicy(Acting):
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
-        if isinstance(self.actions, Discrete):
-            return (noise[0] * self.actions.num).astype(jnp.int32)
+        if not isinstance(self.actions, Box):
+            return (noise * np.asarray(self.actions.nums, np.float32)).astype(jnp.int32).reshape(self.actions.shape)
         is_bounded, _, _ = box(self.actions)
         inside = jnp.maximum(noise, _LEAST_NOISE)
         return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
-        if isinstance(self.actions, Discrete):
-            return jnp.full(states.shape[:-1], math.log(self.actions.num))
+        if not isinstance(self.actions, Box):
+            return jnp.full(states.shape[:-1], math.log(math.prod(self.actions.nums)))
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
@@ -335,11 +354,6 @@ def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Fl
     low, high = _single(space.low), _single(space.high)
     is_bounded = np.isfinite(low) & np.isfinite(high)
     return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
-
-
-def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
-    assert layer.bias is not None
-    return inputs @ layer.weight.T + _last(layer.bias, inputs.ndim)
 
 
 def _last(values: Any, num_axes: int) -> Any:
@@ -396,11 +410,11 @@ def neural_team(
         scale: factor on the initial weights of the heads; near zero, an agent's first policy hardly depends on the state.
     """
     trunk_key, head_key = jr.split(key)
-    num_seen = len(world.observation_center)
+    num_seen = len(world.observation_center) if world.image is None else convolutions(key, world.image)[1]
     sizes = (num_seen + _VECTOR_SIZE * networks.is_conditioned, *networks.hidden)
     actions, log_std = world.actions, math.log(networks.std)
     has_log_std = isinstance(actions, Box) and networks.has_free_std
-    num_outputs = actions.num if isinstance(actions, Discrete) else actions.size * (1 if networks.has_free_std else 2)
+    num_outputs = actions.size * (1 if networks.has_free_std else 2) if isinstance(actions, Box) else sum(actions.nums)
 
     def trunk(key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
         keys = jr.split(key, len(networks.hidden))
@@ -414,16 +428,23 @@ def neural_team(
         head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
         return OutputLayer(head, jnp.full(num_outputs, log_std, jnp.float32) if has_log_std else None)
 
+    def eye(key: PRNGKeyArray) -> Convolutions | None:
+        return None if world.image is None else convolutions(jr.fold_in(key, 1), world.image)[0]
+
     vector = None
     if networks.is_conditioned:
-        first, own, common = trunk(trunk_key), output_layer(head_key), None
-        vector = jr.normal(jr.fold_in(trunk_key, 1), (num_agents, _VECTOR_SIZE))
+        first, own, common, seen = trunk(trunk_key), output_layer(head_key), None, eye(trunk_key)
+        vector = jr.normal(jr.fold_in(trunk_key, 2), (num_agents, _VECTOR_SIZE))
     elif networks.has_shared_trunk:
-        first, common = trunk(trunk_key), output_layer(head_key)
+        first, common, seen = trunk(trunk_key), output_layer(head_key), eye(trunk_key)
         own = jax.tree.map(lambda leaf: jnp.zeros((num_agents, *leaf.shape), leaf.dtype), common)
     else:
         first, common = eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)), None
+        seen = None if world.image is None else eqx.filter_vmap(eye)(jr.split(trunk_key, num_agents))
         own = eqx.filter_vmap(output_layer)(jr.split(head_key, num_agents))
+    normalizer = None
+    if networks.is_normalizing and world.image is None:  # pixels have one scale, which is known
+        normalizer = Normalizer(jnp.zeros(num_seen), jnp.ones(num_seen), jnp.zeros(()))
     return NeuralPolicy(
         trunk=first,
         head=own.head,
@@ -433,6 +454,7 @@ def neural_team(
         scale=world.observation_scale,
         has_shared_trunk=networks.has_shared_trunk,
         common=common,
+        eye=seen,
         vector=vector,
-        normalizer=Normalizer(jnp.zeros(num_seen), jnp.ones(num_seen), jnp.zeros(())) if networks.is_normalizing else None,
+        normalizer=normalizer,
     )
