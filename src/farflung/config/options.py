@@ -25,10 +25,6 @@ COMPILED_TWINS = {
     "MountainCarContinuous-v0": "mountain-car",
     "Pendulum-v1": "pendulum",
     "Ant-v5": "ant",
-    "HalfCheetah-v5": "half-cheetah",
-    "Hopper-v5": "hopper",
-    "Walker2d-v5": "walker2d",
-    "Humanoid-v5": "humanoid",
 }
 """Gymnasium environments that are compiled worlds too."""
 SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")

@@ -235,12 +235,12 @@ def _references_by_passes(
     both = jnp.concatenate([by_trajectory[which].reshape(-1, points.shape[1]) for which in references[:2]])
     is_second = jnp.arange(len(both)) >= len(both) // 2
     sees_second = jnp.repeat(references.is_in_first, num_times)
-    is_past = np.tril(np.ones((num_times, num_times), bool), -1)[None]
+    is_past = jnp.tril(jnp.ones((num_times, num_times), bool), -1)[None]
 
     def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
         among = ordered_sum((points[:, None] - both[None]) ** 2)
         within = ordered_sum((by_trajectory[:, :, None] - by_trajectory[:, None]) ** 2)
-        parts = [
+        parts: list[tuple[Array, Array, Array]] = [
             (among, (is_second[None] == sees_second[:, None]) & (among < jnp.inf), reached[:, None]),
             (within, is_past & (within < jnp.inf), reached.reshape(-1, num_times)[..., None]),
         ]

@@ -294,7 +294,7 @@ def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
     needed = _BYTES_PER_STEP * num_steps
     if (networks := getattr(algorithm, "networks", None)) is not None:
         pairs = itertools.pairwise((world.observation_size, *networks.hidden))
-        num_trunks = 1 if networks.has_shared_trunk else config.num_policies
+        num_trunks = 1 if networks.has_shared_trunk or networks.is_conditioned else config.num_policies
         num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
         needed += _BYTES_PER_NUMBER * num_steps * sum(networks.hidden) + _BYTES_PER_PARAMETER * num_parameters
         what, advice = f" and {num_parameters:,} parameters", f"{advice}, or narrower networks (--hidden)"
