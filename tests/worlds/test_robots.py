@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farflung.worlds.projection import Projection
-from farflung.worlds.robots import RobotState, gymnasium_robot, robot
+from farflung.worlds.robots import RobotState, gymnasium_robot, model_file, robot
 
 # Compiles within seconds, where the ant takes half a minute.
 HOPPER = """
@@ -140,3 +140,51 @@ def test_without_mujoco_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
     with pytest.raises(ValueError, match=r"this needs mujoco: pip install '\.\[robotics\]'"):
         gymnasium_robot("ant")
+
+
+@pytest.mark.parametrize(
+    ("name", "environment"),
+    [("half-cheetah", "HalfCheetah-v5"), ("hopper", "Hopper-v5"), ("walker2d", "Walker2d-v5"), ("humanoid", "Humanoid-v5")],
+)
+def test_robots_start_and_end_by_gymnasiums_rules(name, environment):
+    made, world = gymnasium.make(environment).unwrapped, gymnasium_robot(name)
+    made.reset(seed=0)
+    assert world.actions.high == pytest.approx(made.action_space.high)
+    assert world.num_substeps == made.frame_skip
+    num_positions, num_velocities = len(made.init_qpos), len(made.init_qvel)
+    noise = jax.random.uniform(jax.random.key(0), (2000, num_positions + num_velocities))
+    states = jax.jit(jax.vmap(world.reset_from))(noise)
+    starts = [made.reset(seed=seed) and (made.data.qpos.copy(), made.data.qvel.copy()) for seed in range(200)]
+    for ours, theirs in zip((states.positions, states.velocities), map(np.stack, zip(*starts, strict=True)), strict=True):
+        np.testing.assert_allclose(np.std(ours, axis=0), np.std(theirs, axis=0), rtol=0.3)
+        np.testing.assert_allclose(np.mean(ours, axis=0), np.mean(theirs, axis=0), atol=0.03)
+    is_over = jax.jit(world.is_over)
+    for index, low, high in world.healthy:
+        for place in (low - 0.01, low + 0.01, min(high, 9.0) - 0.01, high + 0.01):
+            positions = np.array(made.init_qpos)
+            positions[index] = place
+            if math.isfinite(place):
+                made.set_state(positions, made.init_qvel)
+                assert bool(is_over(RobotState(jnp.asarray(positions), *jnp.zeros((2, num_velocities))))) == (
+                    not made.is_healthy
+                )
+    assert world.healthy or name == "half-cheetah"
+
+
+@pytest.mark.parametrize("name", ["half-cheetah", "hopper", "walker2d", "humanoid"])
+def test_named_robots_move_as_in_mujocos_own_engine(name):
+    """One simulation step each, in contact with the ground, from a state of Gymnasium's own simulation."""
+    world = gymnasium_robot(name, solver_iterations=100)
+    model = mujoco.MjModel.from_xml_path(str(model_file(name)))
+    model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    data = mujoco.MjData(model)
+    action = np.random.default_rng(0).uniform(-0.3, 0.3, model.nu)
+    data.ctrl[:] = action
+    mujoco.mj_step(model, data, nstep=150)
+    assert data.ncon > 0
+    before = RobotState(*(jnp.asarray(each, jnp.float32) for each in (data.qpos, data.qvel, data.qacc_warmstart)))
+    once = dataclasses.replace(world, num_substeps=1)
+    after = jax.jit(once.step_from)(jnp.zeros(0), before, jnp.asarray(action, jnp.float32))
+    mujoco.mj_step(model, data)
+    np.testing.assert_allclose(after.positions, data.qpos, atol=1e-3)
+    np.testing.assert_allclose(after.velocities, data.qvel, atol=2e-2)

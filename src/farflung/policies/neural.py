@@ -181,8 +181,8 @@ class NeuralPolicy(Acting):
         if self.normalizer is not None:
             weight = weight / _last(self.normalizer.std, weight.ndim)
             bias = bias - weight @ self.normalizer.mean
-        first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), first, (weight, bias))
-        first = dataclasses.replace(first, in_features=weight.shape[-1])
+        narrower = eqx.nn.Linear(weight.shape[-1], weight.shape[-2], key=jr.key(0))
+        first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), narrower, (weight, bias))
         return dataclasses.replace(
             self,
             eye=eye,

@@ -197,7 +197,7 @@ def gymnasium_robot(
     """
     found = _MODELS[name]
     return robot(
-        Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / found.file,
+        model_file(name),
         Projection(found.features, found.names, found.low, found.high, bins, (1.0, 1.0), neighbours),
         horizon=horizon,
         num_substeps=found.num_substeps,
@@ -208,6 +208,11 @@ def gymnasium_robot(
         solver_iterations=solver_iterations,
         engine=engine,
     )
+
+
+def model_file(name: str) -> Path:
+    """The file of one of Gymnasium's models."""
+    return Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / _MODELS[name].file
 
 
 def robot(
