@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
@@ -40,7 +40,7 @@ from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure, measure_batch, normalized
-from farflung.training.progress import ELEMENTS_SHOWN
+from farflung.training.progress import ELEMENTS_SHOWN, shown_of
 from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
@@ -264,11 +264,14 @@ def _train(
         baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
-            **({} if baseline is None else {"random": baseline}),
+            **({} if baseline is None else {"random": baseline.metrics}),
             "ceiling": highest.result().as_json(),
             "percent_of_ceiling": percentages,
         }
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
+        if trained.playback is not None:
+            others = {"random": None if baseline is None else baseline.episodes, "best": highest.result().trajectories}
+            trained = dataclasses.replace(trained, playback=trained.playback._replace(**others))
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
             from farflung.figures import explored
@@ -314,32 +317,41 @@ def _ceiling(config: Explore, world: World) -> Ceiling:
     return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
 
 
-def _baseline(config: Explore, world: World) -> dict[str, float] | None:
+class _RandomActions(NamedTuple):
+    """How random actions do in a world."""
+
+    metrics: dict[str, float]
+    episodes: np.ndarray
+
+
+def _baseline(config: Explore, world: World) -> _RandomActions | None:
     """The metrics of random actions; None if an environment fails with them, since no training must be lost for that."""
     try:
-        return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
+        metrics, episodes = _of_random_actions(config, world)
     except ValueError as error:
         if not world.is_hosted:
             raise
         warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
         return None
+    return _RandomActions({name: float(value) for name, value in metrics.columns.items()}, np.asarray(episodes))
 
 
-def _of_random_actions(config: Explore, world: World) -> Metrics:
+def _of_random_actions(config: Explore, world: World) -> tuple[Metrics, Any]:
     if world.is_hosted:
         num_states = world.num_states  # of the run: random actions may find more
-        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
-        return (
-            found if world.projection is not None else found._replace(normalized_entropy=normalized(found.entropy, num_states))
-        )
+        found, episodes = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
+        if world.projection is not None:
+            return found, episodes
+        return found._replace(normalized_entropy=normalized(found.entropy, num_states)), np.minimum(episodes, num_states)
     if world.table is not None:
         return random_baseline(config, world.table)
     team = UniformPolicy(world.actions, config.agents)
-    return measure_batch(world, team, _play[world](jr.key(0), team, world, config.batch_size, config.trajectories))
+    batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
+    return measure_batch(world, team, batch), shown_of(world, batch.states)
 
 
-def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
-    """The metrics of a team that acts uniformly at random, over about a million steps."""
+def random_baseline(config: Explore, world: TabularMDP) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    """The metrics of a team that acts uniformly at random, over about a million steps, and a few of its episodes."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
     return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
@@ -349,5 +361,8 @@ _play = ReproducibleIfWorld(play, static_argnums=(3, 4))
 
 
 @partial(jax.jit, static_argnums=(3, 4), compiler_options=REPRODUCIBLE)
-def _measure(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int) -> Metrics:
-    return measure(team, play(key, team, world, batch_size, num_trajectories), world.num_states)
+def _measure(
+    key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int
+) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    batch = play(key, team, world, batch_size, num_trajectories)
+    return measure(team, batch, world.num_states), shown_of(world, batch.states)

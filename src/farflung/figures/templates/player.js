@@ -1,0 +1,444 @@
+"use strict";
+// Draws the page of one or several runs. All text from a run is set as text, never as HTML.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
+  const RUN_COLORS = ["#2563a8", "#d9730d", "#2f8f5b", "#b3261e", "#8250df", "#0e7490"];
+  const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
+  const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let runs = JSON.parse(byId("runs").textContent);
+  let panels = [], isPlaying = false, lastFrame = 0, progress = 0;
+
+  const add = (parent, tag, properties = {}, text) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+  const options = (select, pairs) => {
+    const kept = select.value;
+    select.replaceChildren();
+    for (const [value, text] of pairs) add(select, "option", { value }, text);
+    if (pairs.some(([value]) => String(value) === kept)) select.value = kept;
+  };
+  const grouped = (number) => Math.round(number).toLocaleString("en");
+  const short = (number) => (Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const color = (number, many) => (many <= AGENT_COLORS.length ? AGENT_COLORS[number] : `hsl(${(360 * number) / many} 70% 50%)`);
+  const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // Points of a few episodes: 16-bit numbers [episode, path, time, axis] across the plane's view.
+  const decoded = new WeakMap();
+  const points = (scene) => {
+    if (!decoded.has(scene)) {
+      const bytes = Uint8Array.from(atob(scene.points), (letter) => letter.charCodeAt(0));
+      decoded.set(scene, new Uint16Array(bytes.buffer));
+    }
+    return decoded.get(scene);
+  };
+  const place = (run, scene, episode, path, time) => {
+    const [, paths, times] = scene.shape, start = 2 * ((episode * paths + path) * times + time), all = points(scene);
+    if (all[start] === ENDED) return null;
+    const [left, bottom, right, top] = run.plane.view;
+    return [left + ((right - left) * all[start]) / (ENDED - 1), bottom + ((top - bottom) * all[start + 1]) / (ENDED - 1)];
+  };
+  const cellOf = (plane, [x, y]) => {
+    const share = (value, axis) => (value - plane.low[axis]) / (plane.high[axis] - plane.low[axis]);
+    const clip = (value, size) => Math.min(Math.max(Math.floor(value * size), 0), size - 1);
+    return clip(share(x, 0), plane.columns) * plane.rows + clip(share(y, 1), plane.rows);
+  };
+
+  // What can be shown: each run's team, and what lies beside it to compare it with.
+  const scenesOf = (run) => {
+    if (!run.plane || !run.playback) return [];
+    const scenes = [{ run, title: run.title, moments: run.playback.moments, isTeam: true }];
+    for (const [title, scene] of Object.entries(run.playback.others)) scenes.push({ run, title, moments: [scene] });
+    for (const other of run.beside) {
+      if (other.plane && other.playback) scenes.push({ run: other, title: other.title, moments: other.playback.moments });
+    }
+    return scenes;
+  };
+  const momentOf = (panel) => {
+    const position = +byId("moment").value / Math.max(1, +byId("moment").max);
+    return panel.moments[Math.round(position * (panel.moments.length - 1))];
+  };
+
+  function build() {
+    const all = runs.flatMap(scenesOf), hidden = new Set();
+    byId("introduction").textContent = runs.map((run) => run.about).join(" ");
+    byId("player").hidden = all.length === 0;
+    for (const box of document.querySelectorAll("#compare input")) if (!box.checked) hidden.add(box.value);
+    const extra = all.filter((scene) => !scene.isTeam);
+    byId("compare").hidden = extra.length === 0;
+    for (const label of byId("compare").querySelectorAll("label")) label.remove();
+    for (const scene of extra) {
+      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: scene.title });
+      box.checked = !hidden.has(scene.title);
+      box.addEventListener("change", build);
+      label.append(scene.title);
+    }
+    byId("panels").replaceChildren();
+    panels = all.filter((scene) => scene.isTeam || !hidden.has(scene.title)).map((scene) => {
+      const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
+      return { ...scene, canvas, caption: add(figure, "figcaption") };
+    });
+    if (all.length) {
+      const team = all[0], most = Math.max(...all.map((scene) => scene.moments.length));
+      const wasLast = +byId("moment").value === +byId("moment").max;
+      byId("moment").max = most - 1;
+      if (wasLast) byId("moment").value = most - 1;
+      byId("time").max = Math.max(...all.map((scene) => scene.moments[0].shape[2])) - 1;
+      const [episodes, paths] = team.moments[0].shape, kind = team.moments[0].kind;
+      options(byId("episode"), Array.from({ length: episodes }, (_, number) => [number, `${number + 1} of ${episodes}`]));
+      options(byId("agent"), [["all", "all"], ...Array.from({ length: paths }, (_, number) => [number, `${kind} ${number + 1}`])]);
+      const layers = [["episode", "this episode"], ["visits", `visits in ${episodes} episodes`]];
+      if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
+      options(byId("layer"), layers);
+    }
+    buildCurves();
+    buildAbout();
+    draw();
+  }
+
+  // One panel: cells, walls, arrows, traces and agents.
+  function drawPanel(panel, isStill) {
+    const { run, canvas } = panel, { plane } = run, scene = momentOf(panel), [episodes, paths, times] = scene.shape;
+    const [left, bottom, right, top] = plane.view, aspect = plane.isToScale ? (top - bottom) / (right - left) : 0.75;
+    const width = canvas.clientWidth || 320, height = Math.max(60, Math.min(width * aspect, 720)), ratio = devicePixelRatio || 1;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext("2d"), agent = byId("agent").value, layer = byId("layer").value;
+    const margin = 6, scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom));
+    const [scaleX, scaleY] = plane.isToScale ? [scale, scale] : [(width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom)];
+    const shiftX = (width - scaleX * (right - left)) / 2, shiftY = (height - scaleY * (top - bottom)) / 2;
+    const toX = (x) => shiftX + scaleX * (x - left), toY = (y) => height - shiftY - scaleY * (y - bottom);
+    const box = (x0, x1, y0, y1) => [toX(x0), toY(y1), scaleX * (x1 - x0), scaleY * (y1 - y0)];
+    const now = Math.min(Math.round(progress), times - 1), episode = Math.min(+byId("episode").value, episodes - 1);
+    const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => agent === "all" || +agent >= paths || path === +agent);
+    context.scale(ratio, ratio);
+    context.fillStyle = themed("--closed");
+    context.fillRect(...box(plane.low[0], plane.high[0], plane.low[1], plane.high[1]));
+
+    const counts = new Map(), seen = layer === "visits" ? episodes : 1;
+    let most = 0, total = 0;
+    for (let number = 0; number < seen; number++) {
+      for (const path of shown) {
+        for (let time = 0; time <= (layer === "visits" ? times - 1 : now); time++) {
+          const at = place(run, scene, layer === "visits" ? number : episode, path, time);
+          if (!at) break;
+          const cell = cellOf(plane, at), count = (counts.get(cell) || 0) + 1;
+          counts.set(cell, count);
+          most = Math.max(most, count);
+          total++;
+        }
+      }
+    }
+    const cellWidth = (plane.high[0] - plane.low[0]) / plane.columns, cellHeight = (plane.high[1] - plane.low[1]) / plane.rows;
+    const isGrid = plane.isMap && plane.columns * plane.rows <= 1600;
+    for (let column = 0; column < plane.columns; column++) {
+      for (let row = 0; row < plane.rows; row++) {
+        const cell = column * plane.rows + row, count = layer === "arrows" ? 0 : counts.get(cell) || 0;
+        if (plane.free[cell] !== "1" && !count) continue;
+        const x = plane.low[0] + column * cellWidth, y = plane.low[1] + row * cellHeight, area = box(x, x + cellWidth, y, y + cellHeight);
+        context.fillStyle = themedCells.free;
+        context.fillRect(area[0] - 0.3, area[1] - 0.3, area[2] + 0.6, area[3] + 0.6);
+        if (count) {
+          context.fillStyle = `rgba(${themedCells.seen}, ${layer === "visits" ? 0.12 + 0.78 * Math.sqrt(count / most) : 0.3})`;
+          context.fillRect(area[0] - 0.3, area[1] - 0.3, area[2] + 0.6, area[3] + 0.6);
+        }
+        if (isGrid) {
+          context.strokeStyle = themedCells.grid;
+          context.strokeRect(...area);
+        }
+      }
+    }
+    context.fillStyle = themed("--wall");
+    for (const [x0, x1, y0, y1] of plane.walls) {
+      const area = box(x0, x1, y0, y1);
+      context.fillRect(area[0] - 1, area[1] - 1, area[2] + 2, area[3] + 2);
+    }
+    context.fillStyle = context.strokeStyle = themed("--mark");
+    context.font = `bold ${Math.max(10, Math.min(16, scaleX * cellWidth * 0.6))}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const [x0, x1, y0, y1] of plane.starts) context.fillText("S", toX((x0 + x1) / 2), toY((y0 + y1) / 2));
+    if (layer === "arrows" && panel.isTeam && run.arrows) drawArrows(context, run.arrows, agent, now, toX, toY, scaleX);
+
+    const offset = plane.isMap && paths > 1 ? 0.22 : 0;
+    const at = (path, time) => {
+      const found = place(run, scene, episode, path, time);
+      if (!found) return null;
+      const angle = (2 * Math.PI * path) / paths;
+      return [toX(found[0] + offset * Math.cos(angle)), toY(found[1] + offset * Math.sin(angle))];
+    };
+    const traced = Math.max(2, Math.round(TRACED * times)), isJump = (a, b) => plane.wraps.some((wraps, axis) => wraps && Math.abs(a[axis] - b[axis]) > (axis ? height : width) / 2);
+    context.lineWidth = 2;
+    for (const path of shown) {
+      context.strokeStyle = context.fillStyle = color(path, paths);
+      let last = null;
+      for (let time = Math.max(0, now - traced); time <= now; time++) {
+        const next = at(path, time);
+        if (!next) break;
+        if (last && !isJump(last, next)) {
+          context.globalAlpha = 0.15 + 0.85 * (1 - (now - time) / traced);
+          context.beginPath();
+          context.moveTo(...last);
+          context.lineTo(...next);
+          context.stroke();
+        }
+        last = next;
+      }
+      context.globalAlpha = 1;
+      if (last) {
+        context.beginPath();
+        context.arc(...last, paths > 24 ? 3 : 5, 0, 2 * Math.PI);
+        context.fill();
+        context.strokeStyle = themedCells.free;
+        context.lineWidth = 1;
+        context.stroke();
+        context.lineWidth = 2;
+      }
+    }
+    let entropy = 0;
+    for (const count of counts.values()) entropy -= (count / total) * Math.log(count / total);
+    const free = [...plane.free].filter((letter) => letter === "1").length;
+    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats`;
+    panel.caption.replaceChildren();
+    add(panel.caption, "b", {}, panel.title);
+    panel.caption.append(text);
+    if (isStill) canvas.setAttribute("aria-label", `${panel.title}; ${text}`);
+    return `${panel.title}; ${text}`;
+  }
+
+  function drawArrows(context, arrows, agent, now, toX, toY, scale) {
+    const time = Math.min(now, arrows.times - 1), agents = agent === "all" ? [0] : [Math.min(+agent, arrows.agents.length - 1)];
+    context.lineWidth = 2;
+    for (const number of agents) {
+      arrows.agents[number][time].forEach(([right, up, probability], state) => {
+        const [x, y] = arrows.places[state];
+        context.strokeStyle = context.fillStyle = color(number, arrows.agents.length);
+        context.globalAlpha = 0.15 + 0.85 * probability;
+        const reach = 0.32 * scale, from = [toX(x) - right * reach, toY(y) + up * reach], to = [toX(x) + right * reach, toY(y) - up * reach];
+        context.beginPath();
+        if (Math.hypot(right, up) < 0.05) {
+          context.arc(toX(x), toY(y), 2, 0, 2 * Math.PI);
+          context.fill();
+          return;
+        }
+        context.moveTo(...from);
+        context.lineTo(...to);
+        const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+        for (const turn of [2.6, -2.6]) {
+          context.moveTo(...to);
+          context.lineTo(to[0] + 0.16 * scale * Math.cos(angle + turn), to[1] + 0.16 * scale * Math.sin(angle + turn));
+        }
+        context.stroke();
+      });
+    }
+    context.globalAlpha = 1;
+  }
+
+  let themedCells = {};
+  function draw() {
+    if (!panels.length) return;
+    themedCells = { free: themed("--free"), seen: themed("--seen"), grid: themed("--grid") };
+    byId("time").value = Math.round(progress);
+    byId("time-text").textContent = `${byId("time").value * momentOf(panels[0]).stride}`;
+    byId("moment-text").textContent = momentOf(panels[0]).label;
+    byId("moment").setAttribute("aria-valuetext", momentOf(panels[0]).label);
+    byId("play").textContent = isPlaying ? "Pause" : "Play";
+    const texts = panels.map((panel) => drawPanel(panel, !isPlaying));
+    if (!isPlaying) byId("status").textContent = texts[0];
+    markMoment();
+  }
+  function frame(stamp) {
+    if (!isPlaying) return;
+    const last = +byId("time").max;
+    progress += ((stamp - lastFrame) / 1000) * (last / EPISODE_SECONDS);
+    lastFrame = stamp;
+    if (progress >= last) {
+      progress = last;
+      isPlaying = false;
+    }
+    draw();
+    requestAnimationFrame(frame);
+  }
+  function play() {
+    isPlaying = !isPlaying;
+    if (isPlaying) {
+      if (progress >= +byId("time").max) progress = 0;
+      lastFrame = performance.now();
+      requestAnimationFrame(frame);
+    }
+    draw();
+  }
+
+  // Learning curves.
+  const SIZE = { width: 900, height: 340, left: 64, right: 16, top: 12, bottom: 64 };
+  let chart = null;
+  const svg = (parent, tag, properties, text) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+  const shownRuns = () => runs.flatMap((run) => [run, ...run.beside]);
+  function buildCurves() {
+    const all = shownRuns().filter((run) => run.updates.length);
+    byId("curves").hidden = all.length === 0;
+    if (!all.length) return byId("chart").replaceChildren();
+    options(byId("metric"), Object.entries(all[0].metrics).map(([name, metric]) => [name, metric.label]));
+    const seeds = [["mean", "mean and range"], ["each", "each seed"]];
+    options(byId("seeds"), [...seeds, ...all[0].seeds.map((seed, row) => [row, `seed ${seed}`])]);
+    drawCurves(all);
+  }
+  function ticks(low, high, number = 5) {
+    const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+    const found = [];
+    for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) found.push(Math.abs(value) < 1e-12 ? 0 : value);
+    return found;
+  }
+  function drawCurves(all) {
+    const metric = byId("metric").value, axis = byId("axis").value, choice = byId("seeds").value;
+    const lines = [], labels = [];
+    all.forEach((run, number) => {
+      const found = run.metrics[metric];
+      if (!found) return;
+      const rows = choice === "mean" || choice === "each" ? found.values : found.values.slice(+choice, +choice + 1);
+      const hue = RUN_COLORS[number % RUN_COLORS.length], xs = run[axis];
+      const average = xs.map((_, record) => mean(rows.map((row) => row[record])));
+      lines.push({ xs, ys: average, hue, title: run.title, rows: choice === "each" ? rows : [], run });
+      if (choice === "mean" && rows.length > 1) {
+        lines.at(-1).low = xs.map((_, record) => Math.min(...rows.map((row) => row[record])));
+        lines.at(-1).high = xs.map((_, record) => Math.max(...rows.map((row) => row[record])));
+      }
+      if (number === 0 && found.random !== null) labels.push({ value: found.random, text: "random actions", dash: "6 4" });
+      if (number === 0 && found.ceiling !== null) labels.push({ value: found.ceiling, text: found.ceilingLabel, dash: "2 3" });
+    });
+    const values = lines.flatMap((line) => [...line.ys, ...(line.low || []), ...(line.high || []), ...line.rows.flat()]).concat(labels.map((label) => label.value)).filter(Number.isFinite);
+    if (!values.length) return byId("chart").replaceChildren();
+    let low = Math.min(...values), high = Math.max(...values);
+    if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+    const last = Math.max(...lines.map((line) => line.xs.at(-1)));
+    const { width, height, left, right, top, bottom } = SIZE, pad = 0.05 * (high - low);
+    const toX = (x) => left + ((width - left - right) * x) / last, toY = (y) => height - bottom - ((height - top - bottom) * (y - low + pad)) / (high - low + 2 * pad);
+    byId("chart").replaceChildren();
+    const root = svg(byId("chart"), "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+    const name = all[0].metrics[metric].label;
+    svg(root, "title", {}, `${name} against ${axis === "updates" ? "policy updates" : "environment steps"}: ${lines.map((line) => `${line.title} ends at ${short(line.ys.at(-1))}`).join("; ")}`);
+    svg(root, "path", { class: "frame", d: `M${left} ${top}V${height - bottom}H${width - right}` });
+    for (const value of ticks(low - pad, high + pad)) {
+      svg(root, "path", { class: "frame", d: `M${left} ${toY(value)}H${width - right}`, opacity: 0.5 });
+      svg(root, "text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
+    }
+    for (const value of ticks(0, last, 6)) svg(root, "text", { x: toX(value), y: height - bottom + 20, "text-anchor": "middle" }, grouped(value));
+    svg(root, "text", { x: (left + width) / 2, y: height - bottom + 38, "text-anchor": "middle" }, axis === "updates" ? "policy updates" : "environment steps of one seed's team");
+    const path = (xs, ys) => ys.map((y, index) => `${index ? "L" : "M"}${toX(xs[index]).toFixed(1)} ${toY(y).toFixed(1)}`).join("");
+    for (const label of labels) svg(root, "path", { d: `M${left} ${toY(label.value)}H${width - right}`, stroke: themed("--muted"), "stroke-dasharray": label.dash, fill: "none" });
+    lines.forEach((line) => {
+      if (line.low) {
+        const back = [...line.high.keys()].reverse();
+        svg(root, "path", { d: `${path(line.xs, line.low)}${path(back.map((index) => line.xs[index]), back.map((index) => line.high[index])).replace("M", "L")}Z`, fill: line.hue, opacity: 0.18 });
+      }
+      for (const row of line.rows) svg(root, "path", { d: path(line.xs, row), stroke: line.hue, fill: "none", "stroke-width": 1, opacity: 0.45 });
+      svg(root, "path", { d: path(line.xs, line.ys), stroke: line.hue, fill: "none", "stroke-width": 2.2 });
+    });
+    let x = left;
+    for (const entry of [...lines.map((line) => ({ text: line.title, stroke: line.hue })), ...labels.map((label) => ({ text: label.text, stroke: themed("--muted"), dash: label.dash }))]) {
+      svg(root, "path", { d: `M${x} ${height - 10}h22`, stroke: entry.stroke, "stroke-width": 2.2, "stroke-dasharray": entry.dash || "none" });
+      const text = svg(root, "text", { class: "key", x: x + 28, y: height - 5 }, entry.text);
+      x += 52 + text.getComputedTextLength();
+    }
+    const mark = svg(root, "path", { class: "hover", d: "", stroke: RUN_COLORS[0] }), cursor = svg(root, "path", { class: "hover", d: "" });
+    chart = { toX, mark, lines, axis };
+    root.addEventListener("pointermove", (event) => {
+      const bounds = root.getBoundingClientRect(), wanted = ((((event.clientX - bounds.left) / bounds.width) * width - left) / (width - left - right)) * last;
+      read(Math.min(Math.max(wanted, 0), last), cursor);
+    });
+    root.addEventListener("pointerleave", () => {
+      cursor.setAttribute("d", "");
+      byId("reading").textContent = "";
+    });
+    markMoment();
+  }
+  function read(wanted, cursor) {
+    const texts = chart.lines.map((line) => {
+      let nearest = 0;
+      line.xs.forEach((x, index) => {
+        if (Math.abs(x - wanted) < Math.abs(line.xs[nearest] - wanted)) nearest = index;
+      });
+      const range = line.low ? ` (${short(line.low[nearest])} to ${short(line.high[nearest])})` : "";
+      cursor.setAttribute("d", `M${chart.toX(line.xs[nearest])} ${SIZE.top}V${SIZE.height - SIZE.bottom}`);
+      return `${line.title}: ${short(line.ys[nearest])}${range} after ${grouped(line.xs[nearest])} ${chart.axis}`;
+    });
+    byId("reading").textContent = texts.join("; ");
+  }
+  function markMoment() {
+    if (!chart || !panels.length || !chart.lines.length) return;
+    const moment = momentOf(panels[0]), { xs, run } = chart.lines[0];
+    if (moment.update === null) return;
+    const x = chart.axis === "updates" ? moment.update : (moment.update / run.updates.at(-1)) * xs.at(-1);
+    chart.mark.setAttribute("d", `M${chart.toX(x)} ${SIZE.top}V${SIZE.height - SIZE.bottom}`);
+  }
+
+  function buildAbout() {
+    byId("about").replaceChildren();
+    for (const run of runs) {
+      if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
+      add(byId("about"), "p", {}, "To repeat it:");
+      add(add(byId("about"), "pre", { tabindex: 0 }), "code", {}, run.command);
+      const body = add(add(add(byId("about"), "div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Settings" }), "table", { class: "settings" }), "tbody");
+      for (const [name, value] of run.facts) {
+        const row = add(body, "tr");
+        add(row, "th", { scope: "row" }, name);
+        add(row, "td", {}, value);
+      }
+      if (!run.files.length) continue;
+      const list = add(byId("about"), "p", {}, "Files: ");
+      run.files.forEach((file, number) => {
+        if (number) list.append(", ");
+        add(list, "a", { href: file }, file);
+      });
+    }
+  }
+
+  // A training in progress: ask for news until it is finished.
+  async function poll() {
+    try {
+      const answer = await fetch(document.body.dataset.live, { cache: "no-store" });
+      if (answer.ok) {
+        const news = await answer.json();
+        if (JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
+          runs = news;
+          build();
+        }
+      }
+    } catch {
+      byId("status").textContent = "farflung view is no longer running: this page shows the last state";
+    }
+    if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
+  }
+
+  byId("play").addEventListener("click", play);
+  byId("time").addEventListener("input", () => {
+    isPlaying = false;
+    progress = +byId("time").value;
+    draw();
+  });
+  for (const id of ["moment", "episode", "agent", "layer"]) byId(id).addEventListener("input", draw);
+  for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", () => drawCurves(shownRuns().filter((run) => run.updates.length)));
+  for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+  addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+  build();
+  if (panels.length) {
+    byId("moment").value = byId("moment").max;
+    progress = +byId("time").max;
+    draw();
+    if (!wantsCalm) play();
+  }
+  if (document.body.dataset.live) poll();
+})();
