@@ -220,6 +220,27 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class View:
+    """Look at runs in the browser: curves, a slider over training, and episodes that play.
+
+    Each RUN is a directory that `farflung explore` has written or is still writing to, or a folder of such directories. Several
+    runs are shown side by side; a folder is shown as a table. A training in progress is updated live. The page is served to
+    this machine only, until Ctrl-C.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
+    """Directories of runs, or a folder of runs."""
+    port: int = 0
+    """Port on this machine; 0 takes a free one."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("at least one run is needed: farflung view RUN")
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65_535:
+            raise ValueError(f"port must be a whole number from 0 to 65535, not {self.port!r}")
+
+
+@dataclass(frozen=True)
 class Film(_OfRun):
     """Film a trained team: all agents move over the map, and the cells that they have visited light up.
 

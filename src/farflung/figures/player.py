@@ -50,21 +50,22 @@ def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "") -> s
         runs: what `described` returns for each.
         live: the address to ask for news of trainings in progress.
     """
-    script, style = source("player.js"), source("page.css") + source("player.css")
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_digest(script)}'",
-            f"style-src '{_digest(style)}'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            *(["connect-src 'self'"] if live else []),
-        )
-    )
-    data = json.dumps(list(runs), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    values = {"runs": Markup(data), "script": Markup(script), "style": Markup(style), "policy": policy}
-    return render("run.html.j2", title=title, live=live, **values)
+    return _page("run.html.j2", "player.js", title, runs, "img-src data:", *(["connect-src 'self'"] if live else []), live=live)
+
+
+def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The HTML of a page with a sortable table of runs."""
+    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src 'self' data:")
+
+
+def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
+    """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
+    script, style = source(script_name), source("page.css") + source("player.css")
+    allowed = (f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'", *sources, "base-uri 'none'", "form-action 'none'")
+    policy = "; ".join(("default-src 'none'", *allowed))
+    text = json.dumps(list(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    parts = {"data": Markup(text), "script": Markup(script), "style": Markup(style), "policy": policy}
+    return render(template, title=title, **parts, **values)
 
 
 def _digest(text: str) -> str:
@@ -86,7 +87,6 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "training": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
         "device": summary["device"],
         "farflung": summary["farflung"],
-        **_settings(run.config),
     }
     return {
         **_about(run.config, run.world, title),
@@ -113,7 +113,7 @@ def described_unfinished(
         **_played(world, playback),
         "about": f"Training: {done:,} of {config.updates:,} updates." if done else "Training begins: the program is being compiled.",
         "arrows": None,
-        "facts": [[name, str(value)] for name, value in _settings(config).items()],
+        "facts": [],
         "files": [],
         "beside": [],
         "isLive": True,
@@ -124,14 +124,12 @@ def described_unfinished(
 def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
     seeds = f"{len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
     about = f"{team_label(config)} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
-    return {"title": title, "about": about, "command": config.command, "horizon": world.horizon}
-
-
-def _settings(config: Explore) -> dict[str, Any]:
-    def text(value: Any) -> str:
-        return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
-
-    return {field.name.replace("_", " "): text(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    settings = [
+        [name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+        for name, value in dataclasses.asdict(config).items()
+        if value is not None
+    ]
+    return {"title": title, "about": about, "command": config.command, "settings": settings, "horizon": world.horizon}
 
 
 def _curves(

@@ -166,12 +166,20 @@ def check_destination(place: Destination, force: bool) -> None:
 
 
 def save_run(
-    run: Run, path: str | Path | Destination, *, force: bool = False, figures: Mapping[str, "Figure"] | None = None
+    run: Run,
+    path: str | Path | Destination,
+    *,
+    force: bool = False,
+    figures: Mapping[str, "Figure"] | None = None,
+    page: str | None = None,
 ) -> None:
-    """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
+    """Writes a run, its figures and its page as a directory, which appears under its name only when it is complete."""
     with claimed(path) as place, write_errors(place.name):
         check_destination(place, force)
-        _write(run, place.fresh(), figures or {})
+        new = place.fresh()
+        _write(run, new, figures or {})
+        if page is not None:
+            (new / PAGE).write_text(page, encoding="utf-8")
         place.publish(_FILES, _FILES, is_final=is_finished(run))
 
 

@@ -37,6 +37,7 @@ from farflung.runs.destinations import Destination, claimed
 from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
+from farflung.studies.view import LiveRun, page_of
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure, measure_batch, normalized
@@ -248,8 +249,11 @@ def _train(
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         state = None if checkpoint is None else checkpoint.training_state
-        trials = begin([config], [world], training_state=state, algorithm=algorithm)
-        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
+        with (
+            contextlib.nullcontext() if checkpointer is None else LiveRun(config, world, name, checkpointer.folder) as watched,
+            ThreadPoolExecutor(1) as pool,  # while the team trains in compiled code
+        ):
+            trials = begin([config], [world], training_state=state, algorithm=algorithm)
             highest = pool.submit(_ceiling, config, world)
             random = None if world.is_hosted else pool.submit(_baseline, config, world)
             if checkpointer is not None:
@@ -260,7 +264,8 @@ def _train(
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
+            on_records, on_moment = (followers.log, None) if watched is None else (_both(followers.log, watched.log), watched.show)
+            (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
         baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
@@ -276,8 +281,17 @@ def _train(
         if checkpointer is not None:
             from farflung.figures import explored
 
-            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)})
+            page = page_of(trained, checkpointer.place.folder)
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)}, page=page)
     return trained
+
+
+def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def call(*arguments: Any) -> None:
+        first(*arguments)
+        second(*arguments)
+
+    return call
 
 
 def _check_steps(config: Explore, world: World) -> None:

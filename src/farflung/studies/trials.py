@@ -107,6 +107,7 @@ def finish(
     on_records: Callable[[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics], None] | None = None,
     checkpointer: Checkpointer | None = None,
     checkpoint: Checkpoint | None = None,
+    on_moment: Callable[[Moments], None] | None = None,
 ) -> list[Run]:
     """Trains to the end and returns a run per config; after an interrupt, runs of what was recorded until then.
 
@@ -114,6 +115,7 @@ def finish(
         on_records: called with the updates, steps and metrics of new records.
         checkpointer: writes checkpoints, from time to time and at the end.
         checkpoint: from which the trials continue.
+        on_moment: called with the episodes to look at, when there are new ones.
     """
     num_updates = trials.configs[0].updates
     latest, is_interrupted, is_flat = trials.start, False, False
@@ -141,6 +143,8 @@ def finish(
                 on_records(latest.recorded, steps, latest.metrics)
             if latest.update in to_show and latest.update in latest.recorded:
                 moments = moments.added(latest.update, latest.shown)
+                if on_moment is not None:
+                    on_moment(moments)
             if on_progress is not None and latest is not trials.start:
                 rate = (trials.num_steps(latest) - steps_before) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *table.shown))

@@ -53,7 +53,8 @@
   const scenesOf = (run) => {
     if (!run.plane || !run.playback) return [];
     const scenes = [{ run, title: run.title, moments: run.playback.moments, isTeam: true }];
-    for (const [title, scene] of Object.entries(run.playback.others)) scenes.push({ run, title, moments: [scene] });
+    const of = runs.length > 1 ? ` (${run.title})` : "";
+    for (const [title, scene] of Object.entries(run.playback.others)) scenes.push({ run, title: title + of, moments: [scene] });
     for (const other of run.beside) {
       if (other.plane && other.playback) scenes.push({ run: other, title: other.title, moments: other.playback.moments });
     }
@@ -65,21 +66,22 @@
   };
 
   function build() {
-    const all = runs.flatMap(scenesOf), hidden = new Set();
+    const all = runs.flatMap(scenesOf), boxes = [...document.querySelectorAll("#compare input")];
+    const isShown = new Map(boxes.map((box) => [box.value, box.checked]));
     byId("introduction").textContent = runs.map((run) => run.about).join(" ");
     byId("player").hidden = all.length === 0;
-    for (const box of document.querySelectorAll("#compare input")) if (!box.checked) hidden.add(box.value);
     const extra = all.filter((scene) => !scene.isTeam);
     byId("compare").hidden = extra.length === 0;
     for (const label of byId("compare").querySelectorAll("label")) label.remove();
     for (const scene of extra) {
       const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: scene.title });
-      box.checked = !hidden.has(scene.title);
+      box.checked = isShown.get(scene.title) ?? runs.length === 1;
+      isShown.set(scene.title, box.checked);
       box.addEventListener("change", build);
       label.append(scene.title);
     }
     byId("panels").replaceChildren();
-    panels = all.filter((scene) => scene.isTeam || !hidden.has(scene.title)).map((scene) => {
+    panels = all.filter((scene) => scene.isTeam || isShown.get(scene.title)).map((scene) => {
       const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
       return { ...scene, canvas, caption: add(figure, "figcaption") };
     });
@@ -276,7 +278,9 @@
   }
 
   // Learning curves.
-  const SIZE = { width: 900, height: 340, left: 64, right: 16, top: 12, bottom: 64 };
+  const SIZE = { height: 340, left: 64, right: 16, top: 12 };
+  const LINE = 20, KEY_WIDTH = 190;
+  const chartBottom = (width, keys) => 66 + LINE * (Math.ceil(keys / Math.max(1, Math.floor(width / KEY_WIDTH))) - 1);
   let chart = null;
   const svg = (parent, tag, properties, text) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -323,7 +327,8 @@
     let low = Math.min(...values), high = Math.max(...values);
     if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
     const last = Math.max(...lines.map((line) => line.xs.at(-1)));
-    const { width, height, left, right, top, bottom } = SIZE, pad = 0.05 * (high - low);
+    const { height, left, right, top } = SIZE, width = Math.max(320, Math.min(byId("chart").clientWidth, 1100)), bottom = chartBottom(width, lines.length + labels.length);
+    const pad = 0.05 * (high - low);
     const toX = (x) => left + ((width - left - right) * x) / last, toY = (y) => height - bottom - ((height - top - bottom) * (y - low + pad)) / (high - low + 2 * pad);
     byId("chart").replaceChildren();
     const root = svg(byId("chart"), "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -334,7 +339,7 @@
       svg(root, "path", { class: "frame", d: `M${left} ${toY(value)}H${width - right}`, opacity: 0.5 });
       svg(root, "text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
     }
-    for (const value of ticks(0, last, 6)) svg(root, "text", { x: toX(value), y: height - bottom + 20, "text-anchor": "middle" }, grouped(value));
+    for (const value of ticks(0, last, width < 600 ? 3 : 6)) svg(root, "text", { x: toX(value), y: height - bottom + 20, "text-anchor": "middle" }, grouped(value));
     svg(root, "text", { x: (left + width) / 2, y: height - bottom + 38, "text-anchor": "middle" }, axis === "updates" ? "policy updates" : "environment steps of one seed's team");
     const path = (xs, ys) => ys.map((y, index) => `${index ? "L" : "M"}${toX(xs[index]).toFixed(1)} ${toY(y).toFixed(1)}`).join("");
     for (const label of labels) svg(root, "path", { d: `M${left} ${toY(label.value)}H${width - right}`, stroke: themed("--muted"), "stroke-dasharray": label.dash, fill: "none" });
@@ -346,14 +351,17 @@
       for (const row of line.rows) svg(root, "path", { d: path(line.xs, row), stroke: line.hue, fill: "none", "stroke-width": 1, opacity: 0.45 });
       svg(root, "path", { d: path(line.xs, line.ys), stroke: line.hue, fill: "none", "stroke-width": 2.2 });
     });
-    let x = left;
+    let x = left, y = height - bottom + 58;
     for (const entry of [...lines.map((line) => ({ text: line.title, stroke: line.hue })), ...labels.map((label) => ({ text: label.text, stroke: themed("--muted"), dash: label.dash }))]) {
-      svg(root, "path", { d: `M${x} ${height - 10}h22`, stroke: entry.stroke, "stroke-width": 2.2, "stroke-dasharray": entry.dash || "none" });
-      const text = svg(root, "text", { class: "key", x: x + 28, y: height - 5 }, entry.text);
-      x += 52 + text.getComputedTextLength();
+      const text = svg(root, "text", { class: "key" }, entry.text), length = text.getComputedTextLength();
+      if (x > left && x + 28 + length > width) [x, y] = [left, y + LINE];
+      text.setAttribute("x", x + 28);
+      text.setAttribute("y", y + 5);
+      svg(root, "path", { d: `M${x} ${y}h22`, stroke: entry.stroke, "stroke-width": 2.2, "stroke-dasharray": entry.dash || "none" });
+      x += 52 + length;
     }
     const mark = svg(root, "path", { class: "hover", d: "", stroke: RUN_COLORS[0] }), cursor = svg(root, "path", { class: "hover", d: "" });
-    chart = { toX, mark, lines, axis };
+    chart = { toX, mark, lines, axis, foot: height - bottom };
     root.addEventListener("pointermove", (event) => {
       const bounds = root.getBoundingClientRect(), wanted = ((((event.clientX - bounds.left) / bounds.width) * width - left) / (width - left - right)) * last;
       read(Math.min(Math.max(wanted, 0), last), cursor);
@@ -371,7 +379,7 @@
         if (Math.abs(x - wanted) < Math.abs(line.xs[nearest] - wanted)) nearest = index;
       });
       const range = line.low ? ` (${short(line.low[nearest])} to ${short(line.high[nearest])})` : "";
-      cursor.setAttribute("d", `M${chart.toX(line.xs[nearest])} ${SIZE.top}V${SIZE.height - SIZE.bottom}`);
+      cursor.setAttribute("d", `M${chart.toX(line.xs[nearest])} ${SIZE.top}V${chart.foot}`);
       return `${line.title}: ${short(line.ys[nearest])}${range} after ${grouped(line.xs[nearest])} ${chart.axis}`;
     });
     byId("reading").textContent = texts.join("; ");
@@ -381,7 +389,7 @@
     const moment = momentOf(panels[0]), { xs, run } = chart.lines[0];
     if (moment.update === null) return;
     const x = chart.axis === "updates" ? moment.update : (moment.update / run.updates.at(-1)) * xs.at(-1);
-    chart.mark.setAttribute("d", `M${chart.toX(x)} ${SIZE.top}V${SIZE.height - SIZE.bottom}`);
+    chart.mark.setAttribute("d", `M${chart.toX(x)} ${SIZE.top}V${chart.foot}`);
   }
 
   function buildAbout() {
@@ -390,18 +398,26 @@
       if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
       add(byId("about"), "p", {}, "To repeat it:");
       add(add(byId("about"), "pre", { tabindex: 0 }), "code", {}, run.command);
-      const body = add(add(add(byId("about"), "div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Settings" }), "table", { class: "settings" }), "tbody");
-      for (const [name, value] of run.facts) {
-        const row = add(body, "tr");
-        add(row, "th", { scope: "row" }, name);
-        add(row, "td", {}, value);
-      }
+      if (run.facts.length) factTable(byId("about"), "Results", run.facts);
+      const details = add(byId("about"), "details");
+      add(details, "summary", {}, "All settings");
+      factTable(details, "Settings", run.settings);
       if (!run.files.length) continue;
       const list = add(byId("about"), "p", {}, "Files: ");
       run.files.forEach((file, number) => {
         if (number) list.append(", ");
         add(list, "a", { href: file }, file);
       });
+    }
+  }
+
+  function factTable(parent, label, facts) {
+    const scroll = add(parent, "div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label });
+    const body = add(add(scroll, "table", { class: "settings" }), "tbody");
+    for (const [name, value] of facts) {
+      const row = add(body, "tr");
+      add(row, "th", { scope: "row" }, name);
+      add(row, "td", {}, value);
     }
   }
 
@@ -431,7 +447,10 @@
   for (const id of ["moment", "episode", "agent", "layer"]) byId(id).addEventListener("input", draw);
   for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", () => drawCurves(shownRuns().filter((run) => run.updates.length)));
   for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
-  addEventListener("resize", draw);
+  addEventListener("resize", () => {
+    draw();
+    buildCurves();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
   build();
   if (panels.length) {
