@@ -29,6 +29,15 @@ def test_a_film_has_a_picture_for_each_step_and_holds_the_last_one(run, tmp_path
     assert [child.name for child in tmp_path.iterdir()] == ["film.gif"]
 
 
+@pytest.mark.parametrize(("seconds", "fps"), [(1e-300, 1), (1.7e308, 100)])
+def test_extreme_settings_make_no_more_pictures_than_needed(run, tmp_path, monkeypatch, seconds, fps):
+    with Image.open(film(run, tmp_path / "film.gif", seconds=seconds, fps=fps)) as picture:
+        assert picture.n_frames == (2 if seconds < 1 else 6)
+    monkeypatch.setattr("farflung.figures.film._MOST_FRAMES", 5)
+    with pytest.raises(ValueError, match="a film has at most 5 pictures, not 6: choose fewer seconds or fps"):
+        film(run, tmp_path / "other.gif")
+
+
 def test_the_visited_cells_are_counted_up_to_each_time(run):
     episode = episode_of(run, 1)
     for time in (0, 3, 5):

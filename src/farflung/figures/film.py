@@ -26,7 +26,8 @@ from farflung.runs.run import Run, typical_seed
 
 _DPI = 100
 _SECONDS_AT_THE_END = 1.5
-_LOWEST_FPS = 4
+_LOWEST_FPS, _MOST_FRAMES = 4, 3000
+"""A GIF's pictures, of about a megabyte each, are in memory until all are drawn."""
 _SPREAD = 0.22
 """The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
 _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
@@ -87,8 +88,10 @@ def film(
         place.check_new(force=force)
         place.check_unbegun(force=force)
         episode = episode_of(run, settings.element)
-        num_frames = min(episode.horizon + 1, max(2, round(settings.seconds * settings.fps)))
-        speed = max(num_frames / settings.seconds, _LOWEST_FPS)
+        num_frames = round(min(episode.horizon + 1, max(2, settings.seconds * settings.fps)))
+        if num_frames > _MOST_FRAMES:
+            raise ValueError(f"a film has at most {_MOST_FRAMES:,} pictures, not {num_frames:,}: choose fewer seconds or fps")
+        speed = max(min(num_frames / settings.seconds, settings.fps), _LOWEST_FPS)
         writer = make_writer(fps=speed)
         figure, show = draw_episode(episode)
         try:

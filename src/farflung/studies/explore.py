@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -19,9 +20,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
-from farflung.bounds.programs import free_memory
 from farflung.config import Explore
-from farflung.config.checks import MOST, check_checkpoints, check_name
+from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.credit import Credit
@@ -50,6 +50,8 @@ from farflung.worlds.world import World
 _CEILING_SECONDS = 5
 _BYTES_PER_STEP = 16
 """The least memory for a step: its state, action, random number and weight."""
+_BYTES_PER_NUMBER, _BYTES_PER_PARAMETER = 4, 12
+"""The least memory for a number of a hidden layer, and for a parameter with its two means in the optimiser."""
 _LOGS = Path("logs")
 
 
@@ -231,7 +233,7 @@ def _train(
     live: bool,
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
-    _check_steps(config, world)
+    _check_steps(config, world, algorithm)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -294,13 +296,20 @@ def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[.
     return call
 
 
-def _check_steps(config: Explore, world: World) -> None:
-    """Raises ValueError if an update has more steps than can be counted, or than the memory holds."""
-    num_steps = run.steps_per_update(config, world)
-    needed, free = _BYTES_PER_STEP * num_steps * len(config.seeds), free_memory()
+def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
+    """Raises ValueError if an update has more steps than can be counted, or needs more memory than is free."""
+    num_steps, what, advice = run.steps_per_update(config, world), "", "a smaller batch, team or horizon"
+    needed = _BYTES_PER_STEP * num_steps
+    if (networks := getattr(algorithm, "networks", None)) is not None:
+        pairs = itertools.pairwise((world.observation_size, *networks.hidden))
+        num_trunks = 1 if networks.has_shared_trunk else config.num_policies
+        num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
+        needed += _BYTES_PER_NUMBER * num_steps * sum(networks.hidden) + _BYTES_PER_PARAMETER * num_parameters
+        what, advice = f" and {num_parameters:,} parameters", f"{advice}, or narrower networks (--hidden)"
+    needed, free = needed * len(config.seeds), free_memory()
     if num_steps > MOST or (needed > free and runs_on_cpu()):
-        limit = f"{MOST:,} can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
-        raise ValueError(f"an update has {num_steps:,} steps, but only {limit}: choose a smaller batch, team or horizon")
+        limit = f"{MOST:,} steps can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
+        raise ValueError(f"an update has {num_steps:,} steps{what}, but only {limit}: choose {advice}")
 
 
 def _with_paths(trained: Run) -> Run:

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import json
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from farflung.config.imports import check_installed
 from farflung.config.reading import reason, spend_on_options
 from farflung.entropy.counts import Entropy, ragged_plug_in
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
+from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.projection import Box, Discrete, Projection
 from farflung.worlds.world import World
@@ -105,6 +107,8 @@ class HostedWorld(World):
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
+        if not is_named(self.settings["environment"]):
+            _check_no_files(self.settings["options"], self.settings["environment"])
         return self.remade(**stepping)
 
     @abc.abstractmethod
@@ -156,6 +160,17 @@ def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
     if not isinstance(environment, gymnasium.Env):
         raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
     return environment
+
+
+def _check_no_files(options: Any, environment: str) -> None:
+    """Raises ValueError if options from a file name another file: what an environment reads there may do, or take, anything."""
+    if isinstance(options, str) and (os.sep in options or options.startswith("~") or os.path.exists(options)):  # noqa: PTH110
+        raise ValueError(
+            f"{environment} would read {options[:80]!r}: if you trust that, name the environment with --world {environment}, "
+            "or in Python give it again, as hosted(...)"
+        )
+    for each in options.values() if isinstance(options, dict) else options if isinstance(options, list | tuple) else ():
+        _check_no_files(each, environment)
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
