@@ -2,9 +2,10 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,12 @@ Observe = tuple[str, ...] | Callable[[gymnasium.Env[Any, Any], Any], Any]
 """Names of attributes, or a function of the environment and its observation."""
 FAILURES = (Exception, SystemExit)
 """What counts as a failure of an environment: it may raise anything, and `sys.exit` must not end farflung."""
+NUMBERS = "numbers"
+"""The only entry of a copy's infos: a tuple of the names and values of all numbers in the environment's own."""
+MOST_INFO_NUMBERS = 64
+"""Infos with more numbers, such as images, are not recorded."""
+_NAME = re.compile(r"[\w ():+-]*\w[\w ():+-]*")
+_MOST_LEVELS, _MOST_CHARACTERS = 4, 100
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Copy:
     make: Make
     observe: Observe | None
     number: int
+    has_infos: bool = False
+    """Whether the numbers in the environment's infos are passed on."""
     own_modules: OwnModules | None = field(default_factory=own_modules)
     """Finds the modules that the user has named, in a worker too."""
 
@@ -44,7 +53,7 @@ class Copy:
                 environment = ObserveWrapper(environment, self.observe)
         except FAILURES as error:
             raise CopyError.of(self.number, error) from error
-        return NumberedErrors(environment, self.number)
+        return NumberedErrors(environment, self.number, has_infos=self.has_infos)
 
 
 class CopyError(Exception):
@@ -61,24 +70,29 @@ class CopyError(Exception):
 
 
 class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds the number of the copy to its errors."""
+    """Adds the number of the copy to its errors, and passes on nothing of infos but numbers, which have a bounded size."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], number: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], number: int, *, has_infos: bool) -> None:
         super().__init__(env)
-        self._number = number
+        self._number, self._has_infos = number, has_infos
         self._step = env.step
 
     def step(self, action: Any) -> Any:
         try:
-            return self._step(action)
+            *outcome, info = self._step(action)
+            return *outcome, self._passed_on(info)
         except FAILURES as error:
             raise CopyError.of(self._number, error) from error
 
     def reset(self, **options: Any) -> Any:
         try:
-            return self.env.reset(**options)
+            observation, info = self.env.reset(**options)
+            return observation, self._passed_on(info)
         except FAILURES as error:
             raise CopyError.of(self._number, error) from error
+
+    def _passed_on(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {NUMBERS: tuple(numbers_in(info))} if self._has_infos else {}
 
     def close(self) -> None:
         try:
@@ -87,6 +101,24 @@ class NumberedErrors(gymnasium.Wrapper[Any, Any, Any, Any]):
             parent = multiprocessing.parent_process()
             if parent is not None and not parent.is_alive():
                 os._exit(1)  # without a parent, Gymnasium's worker would print its error to the terminal
+
+
+def numbers_in(info: Mapping[str, Any], outer: str = "", levels: int = _MOST_LEVELS) -> Iterator[tuple[str, np.ndarray]]:
+    """The numbers of an info by name, as 64-bit floats: a number or a vector each; `outer:inner` in a dictionary inside."""
+    for key, value in info.items():
+        name = re.sub("[./]", ":", f"{outer}{key}")  # in Arrow and HDF5, a point or a slash leads to an inner column
+        if isinstance(value, Mapping):
+            if levels > 1:
+                yield from numbers_in(value, f"{name}:", levels - 1)
+        elif is_info_name(name) and isinstance(value, bool | int | float | np.generic | np.ndarray):
+            array = np.asarray(value)
+            if array.dtype.kind in "biuf" and 0 < array.size <= MOST_INFO_NUMBERS:
+                yield name, array.astype(np.float64).reshape(-1 if array.ndim else ())
+
+
+def is_info_name(name: str) -> bool:
+    """Whether every format can store an info under this name."""
+    return len(name) <= _MOST_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
 class ObserveWrapper(gymnasium.ObservationWrapper[Any, Any, Any]):

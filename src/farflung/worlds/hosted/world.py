@@ -124,11 +124,12 @@ class HostedWorld(World):
         """As many as asked for, but no more than this machine can take; results don't depend on it."""
         return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
-    def open(self, num_agents: int, num_episodes: int) -> Pool:
+    def open(self, num_agents: int, num_episodes: int, *, has_infos: bool = False) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         num_copies = self.num_copies(num_agents, num_episodes)
-        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
+        stepping = (num_copies, self.workers > 0, self.timeout)
+        return Pool(self.name, self.make, self.observe, *stepping, self.failures, has_infos)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
