@@ -61,7 +61,13 @@ def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
     """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
     script, style = source(script_name), source("page.css") + source("player.css")
-    allowed = (f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'", *sources, "base-uri 'none'", "form-action 'none'")
+    allowed = (
+        f"script-src '{_digest(script)}'",
+        f"style-src '{_digest(style)}'",
+        *sources,
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
     policy = "; ".join(("default-src 'none'", *allowed))
     text = json.dumps(list(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     parts = {"data": Markup(text), "script": Markup(script), "style": Markup(style), "policy": policy}
@@ -111,7 +117,9 @@ def described_unfinished(
         **_about(config, world, title),
         **_curves(config, updates, steps, metrics, {}),
         **_played(world, playback),
-        "about": f"Training: {done:,} of {config.updates:,} updates." if done else "Training begins: the program is being compiled.",
+        "about": f"Training: {done:,} of {config.updates:,} updates."
+        if done
+        else "Training begins: the program is being compiled.",
         "arrows": None,
         "facts": [],
         "files": [],
@@ -171,7 +179,10 @@ def _played(world: World, playback: Playback | None) -> dict[str, Any]:
     plane = maps.plane_of(world)
     scenes: dict[str, Float[np.ndarray, "element agent trajectory times 2"]] = {}
     if playback is not None:
-        scenes = {f"update {update:,}": _points(world, episodes) for update, episodes in zip(playback.updates, playback.moments, strict=True)}
+        scenes = {
+            f"update {update:,}": _points(world, episodes)
+            for update, episodes in zip(playback.updates, playback.moments, strict=True)
+        }
         if playback.random is not None:
             scenes[_RANDOM] = _points(world, playback.random)
         if playback.best is not None:
@@ -239,7 +250,12 @@ def _scene(
 def _arrows(run: Run) -> dict[str, Any] | None:
     """For each agent, time and state of a map: where the likeliest action of the trained policy leads, and its probability."""
     world, team = run.world, run.policies
-    if run.playback is None or world.positions is None or (table := world.table) is None or not isinstance(team, TabularSoftmax):
+    if (
+        run.playback is None
+        or world.positions is None
+        or (table := world.table) is None
+        or not isinstance(team, TabularSoftmax)
+    ):
         return None
     probabilities = np.asarray(run.team(run.playback.seed).policies.probabilities)
     if not team.is_time_dependent:

@@ -214,9 +214,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _to_bytes(
-    training_state: TrainingState, records: MetricsTable, moments: Moments, seconds: float, world: World
-) -> bytes:
+def _to_bytes(training_state: TrainingState, records: MetricsTable, moments: Moments, seconds: float, world: World) -> bytes:
     about = {
         "format_version": FORMAT_VERSION,
         "farflung": version("farflung"),

@@ -266,7 +266,9 @@ def _train(
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            on_records, on_moment = (followers.log, None) if watched is None else (_both(followers.log, watched.log), watched.show)
+            on_records, on_moment = (
+                (followers.log, None) if watched is None else (_both(followers.log, watched.log), watched.show)
+            )
             (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
         baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
@@ -286,14 +288,6 @@ def _train(
             page = page_of(trained, checkpointer.place.folder)
             run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)}, page=page)
     return trained
-
-
-def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
-    def call(*arguments: Any) -> None:
-        first(*arguments)
-        second(*arguments)
-
-    return call
 
 
 def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:

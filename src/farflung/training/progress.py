@@ -75,9 +75,10 @@ class HostStatistics(NamedTuple):
     """Where observations are vectors: the features in some elements of that batch; NaN after an episode's end."""
 
 
-Shown = Int[np.ndarray | Array, "seed element agent trajectory times"] | Float[
-    np.ndarray | Array, "seed element agent trajectory times feature"
-]
+Shown = (
+    Int[np.ndarray | Array, "seed element agent trajectory times"]
+    | Float[np.ndarray | Array, "seed element agent trajectory times feature"]
+)
 """A few episodes, to look at: the numbers of the states, or the features where states are vectors."""
 
 
