@@ -60,7 +60,7 @@ def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
     """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
-    script, style = source(script_name), source("page.css") + source("player.css")
+    script, style = source("curves.js") + source(script_name), source("page.css") + source("player.css")
     allowed = (
         f"script-src '{_digest(script)}'",
         f"style-src '{_digest(style)}'",

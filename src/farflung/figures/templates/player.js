@@ -3,7 +3,6 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
-  const RUN_COLORS = ["#2563a8", "#d9730d", "#2f8f5b", "#b3261e", "#8250df", "#0e7490"];
   const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
   const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let runs = JSON.parse(byId("runs").textContent);
@@ -23,7 +22,6 @@
     if (pairs.some(([value]) => String(value) === kept)) select.value = kept;
   };
   const grouped = (number) => Math.round(number).toLocaleString("en");
-  const short = (number) => (Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
   const color = (number, many) => (many <= AGENT_COLORS.length ? AGENT_COLORS[number] : `hsl(${(360 * number) / many} 70% 50%)`);
   const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -278,118 +276,41 @@
   }
 
   // Learning curves.
-  const SIZE = { height: 340, left: 64, right: 16, top: 12 };
-  const LINE = 20, KEY_WIDTH = 190;
-  const chartBottom = (width, keys) => 66 + LINE * (Math.ceil(keys / Math.max(1, Math.floor(width / KEY_WIDTH))) - 1);
   let chart = null;
-  const svg = (parent, tag, properties, text) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-    if (text !== undefined) element.textContent = text;
-    parent.append(element);
-    return element;
-  };
-  const shownRuns = () => runs.flatMap((run) => [run, ...run.beside]);
+  const withCurves = () => runs.flatMap((run) => [run, ...run.beside]).filter((run) => run.updates.length);
   function buildCurves() {
-    const all = shownRuns().filter((run) => run.updates.length);
+    const all = withCurves();
     byId("curves").hidden = all.length === 0;
-    if (!all.length) return byId("chart").replaceChildren();
+    if (!all.length) return;
     options(byId("metric"), Object.entries(all[0].metrics).map(([name, metric]) => [name, metric.label]));
     const seeds = [["mean", "mean and range"], ["each", "each seed"]];
     options(byId("seeds"), [...seeds, ...all[0].seeds.map((seed, row) => [row, `seed ${seed}`])]);
-    drawCurves(all);
+    drawCurves();
   }
-  function ticks(low, high, number = 5) {
-    const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
-    const found = [];
-    for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) found.push(Math.abs(value) < 1e-12 ? 0 : value);
-    return found;
-  }
-  function drawCurves(all) {
-    const metric = byId("metric").value, axis = byId("axis").value, choice = byId("seeds").value;
-    const lines = [], labels = [];
-    all.forEach((run, number) => {
+  function drawCurves() {
+    const metric = byId("metric").value, axis = byId("axis").value, choice = byId("seeds").value, lines = [], levels = [];
+    withCurves().forEach((run, number) => {
       const found = run.metrics[metric];
       if (!found) return;
       const rows = choice === "mean" || choice === "each" ? found.values : found.values.slice(+choice, +choice + 1);
-      const hue = RUN_COLORS[number % RUN_COLORS.length], xs = run[axis];
-      const average = xs.map((_, record) => mean(rows.map((row) => row[record])));
-      lines.push({ xs, ys: average, hue, title: run.title, rows: choice === "each" ? rows : [], run });
+      const line = { title: run.title, xs: run[axis], ys: run[axis].map((_, record) => mean(rows.map((row) => row[record]))) };
+      if (choice === "each") line.rows = rows;
       if (choice === "mean" && rows.length > 1) {
-        lines.at(-1).low = xs.map((_, record) => Math.min(...rows.map((row) => row[record])));
-        lines.at(-1).high = xs.map((_, record) => Math.max(...rows.map((row) => row[record])));
+        line.low = line.xs.map((_, record) => Math.min(...rows.map((row) => row[record])));
+        line.high = line.xs.map((_, record) => Math.max(...rows.map((row) => row[record])));
       }
-      if (number === 0 && found.random !== null) labels.push({ value: found.random, text: "random actions", dash: "6 4" });
-      if (number === 0 && found.ceiling !== null) labels.push({ value: found.ceiling, text: found.ceilingLabel, dash: "2 3" });
+      lines.push(line);
+      if (number === 0 && found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4" });
+      if (number === 0 && found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3" });
     });
-    const values = lines.flatMap((line) => [...line.ys, ...(line.low || []), ...(line.high || []), ...line.rows.flat()]).concat(labels.map((label) => label.value)).filter(Number.isFinite);
-    if (!values.length) return byId("chart").replaceChildren();
-    let low = Math.min(...values), high = Math.max(...values);
-    if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
-    const last = Math.max(...lines.map((line) => line.xs.at(-1)));
-    const { height, left, right, top } = SIZE, width = Math.max(320, Math.min(byId("chart").clientWidth, 1100)), bottom = chartBottom(width, lines.length + labels.length);
-    const pad = 0.05 * (high - low);
-    const toX = (x) => left + ((width - left - right) * x) / last, toY = (y) => height - bottom - ((height - top - bottom) * (y - low + pad)) / (high - low + 2 * pad);
-    byId("chart").replaceChildren();
-    const root = svg(byId("chart"), "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
-    const name = all[0].metrics[metric].label;
-    svg(root, "title", {}, `${name} against ${axis === "updates" ? "policy updates" : "environment steps"}: ${lines.map((line) => `${line.title} ends at ${short(line.ys.at(-1))}`).join("; ")}`);
-    svg(root, "path", { class: "frame", d: `M${left} ${top}V${height - bottom}H${width - right}` });
-    for (const value of ticks(low - pad, high + pad)) {
-      svg(root, "path", { class: "frame", d: `M${left} ${toY(value)}H${width - right}`, opacity: 0.5 });
-      svg(root, "text", { x: left - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
-    }
-    for (const value of ticks(0, last, width < 600 ? 3 : 6)) svg(root, "text", { x: toX(value), y: height - bottom + 20, "text-anchor": "middle" }, grouped(value));
-    svg(root, "text", { x: (left + width) / 2, y: height - bottom + 38, "text-anchor": "middle" }, axis === "updates" ? "policy updates" : "environment steps of one seed's team");
-    const path = (xs, ys) => ys.map((y, index) => `${index ? "L" : "M"}${toX(xs[index]).toFixed(1)} ${toY(y).toFixed(1)}`).join("");
-    for (const label of labels) svg(root, "path", { d: `M${left} ${toY(label.value)}H${width - right}`, stroke: themed("--muted"), "stroke-dasharray": label.dash, fill: "none" });
-    lines.forEach((line) => {
-      if (line.low) {
-        const back = [...line.high.keys()].reverse();
-        svg(root, "path", { d: `${path(line.xs, line.low)}${path(back.map((index) => line.xs[index]), back.map((index) => line.high[index])).replace("M", "L")}Z`, fill: line.hue, opacity: 0.18 });
-      }
-      for (const row of line.rows) svg(root, "path", { d: path(line.xs, row), stroke: line.hue, fill: "none", "stroke-width": 1, opacity: 0.45 });
-      svg(root, "path", { d: path(line.xs, line.ys), stroke: line.hue, fill: "none", "stroke-width": 2.2 });
-    });
-    let x = left, y = height - bottom + 58;
-    for (const entry of [...lines.map((line) => ({ text: line.title, stroke: line.hue })), ...labels.map((label) => ({ text: label.text, stroke: themed("--muted"), dash: label.dash }))]) {
-      const text = svg(root, "text", { class: "key" }, entry.text), length = text.getComputedTextLength();
-      if (x > left && x + 28 + length > width) [x, y] = [left, y + LINE];
-      text.setAttribute("x", x + 28);
-      text.setAttribute("y", y + 5);
-      svg(root, "path", { d: `M${x} ${y}h22`, stroke: entry.stroke, "stroke-width": 2.2, "stroke-dasharray": entry.dash || "none" });
-      x += 52 + length;
-    }
-    const mark = svg(root, "path", { class: "hover", d: "", stroke: RUN_COLORS[0] }), cursor = svg(root, "path", { class: "hover", d: "" });
-    chart = { toX, mark, lines, axis, foot: height - bottom };
-    root.addEventListener("pointermove", (event) => {
-      const bounds = root.getBoundingClientRect(), wanted = ((((event.clientX - bounds.left) / bounds.width) * width - left) / (width - left - right)) * last;
-      read(Math.min(Math.max(wanted, 0), last), cursor);
-    });
-    root.addEventListener("pointerleave", () => {
-      cursor.setAttribute("d", "");
-      byId("reading").textContent = "";
-    });
+    const across = axis === "updates" ? "policy updates" : "environment steps of one seed's team";
+    chart = drawChart(byId("chart"), byId("reading"), { lines, levels, across, unit: axis, title: withCurves()[0].metrics[metric].label });
     markMoment();
   }
-  function read(wanted, cursor) {
-    const texts = chart.lines.map((line) => {
-      let nearest = 0;
-      line.xs.forEach((x, index) => {
-        if (Math.abs(x - wanted) < Math.abs(line.xs[nearest] - wanted)) nearest = index;
-      });
-      const range = line.low ? ` (${short(line.low[nearest])} to ${short(line.high[nearest])})` : "";
-      cursor.setAttribute("d", `M${chart.toX(line.xs[nearest])} ${SIZE.top}V${chart.foot}`);
-      return `${line.title}: ${short(line.ys[nearest])}${range} after ${grouped(line.xs[nearest])} ${chart.axis}`;
-    });
-    byId("reading").textContent = texts.join("; ");
-  }
   function markMoment() {
-    if (!chart || !panels.length || !chart.lines.length) return;
-    const moment = momentOf(panels[0]), { xs, run } = chart.lines[0];
-    if (moment.update === null) return;
-    const x = chart.axis === "updates" ? moment.update : (moment.update / run.updates.at(-1)) * xs.at(-1);
-    chart.mark.setAttribute("d", `M${chart.toX(x)} ${SIZE.top}V${chart.foot}`);
+    if (!chart || !panels.length) return;
+    const { update } = momentOf(panels[0]), { updates } = runs[0];
+    if (update !== null && updates.length) chart.mark((byId("axis").value === "updates" ? 1 : runs[0].steps.at(-1) / updates.at(-1)) * update);
   }
 
   function buildAbout() {
@@ -445,7 +366,7 @@
     draw();
   });
   for (const id of ["moment", "episode", "agent", "layer"]) byId(id).addEventListener("input", draw);
-  for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", () => drawCurves(shownRuns().filter((run) => run.updates.length)));
+  for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", drawCurves);
   for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
   addEventListener("resize", () => {
     draw();
