@@ -162,6 +162,7 @@ def view(
     with socket.socket() as listener:
         try:
             listener.bind(("127.0.0.1", config.port))
+            listener.listen()  # the browser may ask before the server is ready
         except OSError as error:
             raise ValueError(f"port {config.port} cannot be used: {error.strerror}; choose another --port") from None
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -266,9 +266,13 @@ def _train(
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            on_records, on_moment = (
-                (followers.log, None) if watched is None else (_both(followers.log, watched.log), watched.show)
-            )
+            on_moment = None if watched is None else watched.show
+
+            def on_records(*records: Any) -> None:
+                followers.log(*records)
+                if watched is not None:
+                    watched.log(*records)
+
             (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
         baseline = _baseline(config, world) if random is None else random.result()
         percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()

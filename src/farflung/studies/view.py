@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.reading import member, parse_object, read_object, read_text, reading
+from farflung.config.reading import member, parse_object, read_bytes, read_object, read_text, reading
 from farflung.runs.destinations import CONFIG, UNFINISHED
 from farflung.runs.files import to_json
 from farflung.runs.metrics_table import Columns
@@ -25,7 +25,6 @@ from farflung.worlds.world import World
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import Response
 
 _LIVE = "live.json"
 _SECONDS_BETWEEN = 1.0
@@ -237,17 +236,17 @@ def application(paths: Sequence[str | Path], names: Sequence[str] = ("127.0.0.1"
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+    from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
 
     from farflung.figures.player import overview_page, run_page
 
     viewed = Viewed(paths)
 
-    def html(text: str) -> "Response":
+    def html(text: str) -> Response:
         return HTMLResponse(text, headers=_HEADERS)
 
-    def shown(numbers: Sequence[int]) -> "Response":
+    def shown(numbers: Sequence[int]) -> Response:
         runs = [viewed.describe(number) for number in numbers]
         title = " and ".join(run["title"] for run in runs)
         return html(run_page(runs, title, live="/data?" + "&".join(f"run={number}" for number in numbers)))
@@ -256,23 +255,24 @@ def application(paths: Sequence[str | Path], names: Sequence[str] = ("127.0.0.1"
         chosen = [int(text) for text in request.query_params.getlist("run") if text.isdecimal() and len(text) < 6]
         return [number for number in dict.fromkeys(chosen) if number < len(viewed.folders)]
 
-    def home(request: "Request") -> "Response":
+    def home(request: "Request") -> Response:
         chosen = numbers_of(request)
         if viewed.is_overview and not chosen:
             return html(overview_page(viewed.rows()))
         return shown(chosen or range(len(viewed.folders)))
 
-    def data(request: "Request") -> "Response":
+    def data(request: "Request") -> Response:
         return JSONResponse([viewed.describe(number) for number in numbers_of(request)], headers=_HEADERS)
 
-    def picture(request: "Request") -> "Response":
+    def picture(request: "Request") -> Response:
         number = int(request.path_params["number"])
         if number >= len(viewed.folders):
-            return JSONResponse({"error": "there is no such run"}, 404)
+            raise ValueError("there is no such run")
         with reading("there is no picture"):
-            return FileResponse(member(viewed.folders[number], _PICTURE), media_type="image/png", headers=_HEADERS)
+            content = read_bytes(member(viewed.folders[number], _PICTURE))
+        return Response(content, media_type="image/png", headers=_HEADERS)
 
-    def problem(_: "Request", error: Exception) -> "Response":
+    def problem(_: "Request", error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 404, headers=_HEADERS)
 
     return Starlette(
