@@ -138,6 +138,7 @@ def film(
                 seconds=config.seconds,
                 fps=config.fps,
                 rendered=config.rendered,
+                training=config.training,
                 force=force,
                 on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
             )

@@ -257,8 +257,12 @@ class Film(_OfRun):
     """Maximum number of frames per second, up to 100; a film has at most one frame per step of an episode."""
     rendered: bool = False
     """Show what the Gymnasium environment itself renders (rgb_array), one picture per agent, instead of a map."""
+    training: bool = False
+    """Show how the team learns: an episode at each of several moments of its training."""
 
     def __post_init__(self) -> None:
+        if self.training and self.rendered:
+            raise ValueError("--training and --rendered exclude each other: frames of earlier moments are not kept")
         if not isinstance(self.element, int) or not 0 <= self.element <= checks.MOST:
             raise ValueError(f"element must be a whole number from 0 to {checks.MOST}, not {self.element!r}")
         checks.check_positive("seconds", self.seconds)
