@@ -91,7 +91,7 @@ def test_a_hosted_world_is_filmed_on_its_map_and_as_it_renders(tmp_path):
 
 
 def test_a_film_of_training_shows_an_episode_at_each_moment():
-    run = farflung.explore("room-det", agents=2, batch_size=4, preset="paper", updates=10, seeds=(0,))
+    run = explore("room-det", agents=2, batch_size=4, preset="paper", updates=6, seeds=(0,))
     episodes = moments_of(run)
     assert [each.when for each in episodes] == [f"update {update}, " for update in run.playback.updates]
     figure, show = draw_episodes(episodes)
