@@ -2,7 +2,7 @@
 // A chart of curves that can be read with the pointer or the arrow keys. All text is set as text, never as HTML.
 const drawChart = (() => {
   const COLORS = ["#2563a8", "#d9730d", "#2f8f5b", "#b3261e", "#8250df", "#0e7490"];
-  const HEIGHT = 340, LEFT = 64, RIGHT = 16, TOP = 12, LINE = 20, KEY_WIDTH = 190;
+  const HEIGHT = 340, LEFT = 64, RIGHT = 28, TOP = 12, LINE = 20, KEY_WIDTH = 190;
   const grouped = (number) => Math.round(number).toLocaleString("en");
   const short = (number) => (Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
   const add = (parent, tag, properties = {}, text) => {
