@@ -293,8 +293,9 @@ def _train(
         }
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         if trained.playback is not None:
-            others = {"random": None if baseline is None else baseline.episodes, "best": found.trajectories}
-            trained = dataclasses.replace(trained, playback=trained.playback._replace(**others))
+            random_episodes = None if baseline is None else baseline.episodes
+            playback = trained.playback._replace(random=random_episodes, best=found.trajectories)
+            trained = dataclasses.replace(trained, playback=playback)
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
             from farflung.figures import explored

@@ -143,7 +143,7 @@ def finish(
             table.add(latest.recorded, steps, latest.metrics)
             if on_records is not None and len(latest.recorded):
                 on_records(latest.recorded, steps, latest.metrics)
-            if latest.update in to_show and latest.update in latest.recorded:
+            if latest.shown is not None and latest.update in to_show and latest.update in latest.recorded:
                 moments = moments.added(latest.update, latest.shown)
                 if on_moment is not None:
                     on_moment(moments)
