@@ -15,7 +15,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.config import Explore
 from farflung.numerics.arrays import log_softmax
+from farflung.worlds.hosted.world import View
 from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.world import World
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
@@ -289,7 +291,7 @@ def networks_of(config: Explore) -> Networks:
 
 def neural_team(
     key: PRNGKeyArray,
-    world: Any,
+    world: World | View,
     num_agents: int,
     networks: Networks = Networks(),  # noqa: B008
     *,
