@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import json
 
 import equinox as eqx
 import gymnasium
@@ -188,3 +189,11 @@ def test_data_that_cannot_be_learnt_from_is_refused(corridor):
     elsewhere = dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=unknown))
     with pytest.raises(ValueError, match="the environment Unknown-v0 is not known here"):
         learn_offline(elsewhere, seeds=(0,))
+
+
+@pytest.mark.parametrize("limit", [10**30, 0, "many"])
+def test_a_dataset_cannot_ask_for_tests_without_end(corridor, limit):
+    spec = json.loads(corridor.source.environment) | {"max_episode_steps": limit}
+    endless = dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=json.dumps(spec)))
+    with pytest.raises(ValueError, match=r"its max_episode_steps must be .*: give --max-steps"):
+        learn_offline(endless, seeds=(0,), batches=1)
