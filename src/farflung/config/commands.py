@@ -225,7 +225,7 @@ class Compare:
 class Film(_OfRun):
     """Film a trained team: all agents move over the map, and the cells that they have visited light up.
 
-    RUN is a directory that `farflung explore` has written, in a world that is a map or whose states are vectors.
+    RUN is a directory that `farflung explore` has written, in a world that is a map, whose states are vectors, or that renders.
     """
 
     element: int = 0
@@ -234,6 +234,8 @@ class Film(_OfRun):
     """Maximum length of the film in seconds."""
     fps: int = 12
     """Maximum number of frames per second, up to 100; a film has at most one frame per step of an episode."""
+    rendered: bool = False
+    """Show what the Gymnasium environment itself renders (rgb_array), one picture per agent, instead of a map."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.element, int) or not 0 <= self.element <= checks.MOST:

@@ -19,7 +19,7 @@ from farflung.config import Explore
 from farflung.config.checks import check_playing, free_memory, whole_number, whole_seeds
 from farflung.config.options import ALGORITHM
 from farflung.data.archives import load_dataset, write_dataset
-from farflung.data.episodes import Dataset, Source, cut, joined, vector_episodes
+from farflung.data.episodes import Dataset, Source, blank_after_ends, cut, joined, vector_episodes
 from farflung.data.goals import Place, Reward, relabel
 from farflung.data.sources import hosted_table_source, hosted_vector_source, source_of
 from farflung.data.stages import stages
@@ -332,14 +332,23 @@ def play_hosted(
     num_agents = team.num_agents
     per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
     _check_steps(world, per_part)
-    with hosted.open(num_agents, min(episodes, per_part)) as pool:
+    widths = None if before is None else {name: info.shape[2:] for name, info in before.infos.items()}
+    with hosted.open(num_agents, min(episodes, per_part), has_infos=True) as pool:
         for part in range(first_part, -(-episodes // per_part)):
             generator = np.random.default_rng([random_seed, part])
             noise = players.draw(generator, (per_part, world.horizon))
             seeds = generator.integers(2**31 - 1, size=per_part)
             agents = np.arange(min(per_part, episodes - part * per_part)) % num_agents
             played = pool.play(players.player(agents, noise[: len(agents)]), agents, seeds[: len(agents)])
-            yield players.dataset(played, agents.astype(np.int32))
+            if widths is None:
+                widths = {name: info.shape[2:] for name, info in played.infos.items()}
+            yield players.dataset(played._replace(infos=_with(widths, played)), agents.astype(np.int32))
+
+
+def _with(widths: Mapping[str, tuple[int, ...]], played: Episodes) -> dict[str, np.ndarray]:
+    """The infos of the first part, also in the parts after it: all parts need the same columns."""
+    blank = {name: np.full((*played.states.shape[:2], *width), np.nan) for name, width in widths.items()}
+    return blank | {name: info for name, info in played.infos.items() if widths.get(name) == info.shape[2:]}
 
 
 class _Tables:
@@ -362,11 +371,11 @@ class _Tables:
 
     def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
         source, first_observation = hosted_table_source(self._world, self._metadata)
-        is_seen, is_step = played.states != OVER, played.states[:, 1:] != OVER
+        is_step = played.states[:, 1:] != OVER
         actions = played.actions if "features" in source.metadata else np.asarray(self._world.env_actions)[played.actions]
-        return Dataset(
-            observations=np.where(is_seen, played.states + first_observation, 0),
-            actions=np.where(is_step, actions, 0),
+        dataset = Dataset(
+            observations=played.states + first_observation,
+            actions=actions,
             rewards=played.rewards,
             lengths=is_step.sum(axis=1, dtype=np.int32),
             terminated=played.is_terminated,
@@ -374,7 +383,9 @@ class _Tables:
             agents=agents,
             source=source,
             seeds=played.seeds,
+            infos=played.infos,
         )
+        return blank_after_ends(dataset)
 
 
 class _Networks:
@@ -401,4 +412,5 @@ class _Networks:
             terminated=played.is_terminated,
             rewards=played.rewards,
             seeds=played.seeds,
+            infos=played.infos,
         )

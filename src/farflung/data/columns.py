@@ -8,7 +8,7 @@ library takes memory for some of that before it looks at the numbers.
 import contextlib
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,20 @@ Columns = dict[str, np.ndarray]
 
 
 def read_columns(
-    path: Path, names: Sequence[str], data_format: str, *, optional: Sequence[str] = ()
+    path: Path, names: Sequence[str], data_format: str, *, is_optional: Callable[[str], object] = lambda _: False
 ) -> tuple[Columns, Mapping[bytes, bytes]]:
     """Columns of an Arrow or Parquet file, and the metadata of the file; a column of structs is one column for each entry.
 
     Args:
-        optional: further columns of a Parquet file, which it may lack.
+        is_optional: whether a further column of a Parquet file is read, too.
     """
     size = file_size(path)
     with budget(size_on_disk([path])):
         spend(size)
-        read = _read_parquet if data_format == "parquet" else _read_arrow
-        table, metadata = read(path, names, optional)
+        if data_format == "parquet":
+            table, metadata = _read_parquet(path, names, is_optional)
+        else:
+            table, metadata = _read_arrow(path, names)
         table.validate()
         return {name: _as_array(column) for name, column in _flat(table)}, metadata
 
@@ -63,11 +65,11 @@ def _flat(table: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{entry.name}", column.combine_chunks().field(number)
 
 
-def _read_parquet(path: Path, names: Sequence[str], optional: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
+def _read_parquet(path: Path, names: Sequence[str], is_optional: Callable[[str], object]) -> tuple[Any, Mapping[bytes, bytes]]:
     parquet, types = optional_package("pyarrow.parquet", EXTRA), optional_package("pyarrow.types", EXTRA)
     with parquet.ParquetFile(path, thrift_container_size_limit=_MOST_ENTRIES) as file, _content(path) as content:
         footer = file.metadata
-        names = [*names, *(name for name in optional if name in file.schema_arrow.names)]
+        names = [*names, *filter(is_optional, file.schema_arrow.names)]
         widths: dict[str, int] = {}
         for name in names:
             kind = file.schema_arrow.field(name).type
@@ -159,7 +161,7 @@ def _thrift(content: bytes) -> tuple[dict[int, Any], int]:
     return fields(), at
 
 
-def _read_arrow(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> tuple[Any, Mapping[bytes, bytes]]:
+def _read_arrow(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
     pyarrow, ipc = optional_package("pyarrow", EXTRA), optional_package("pyarrow.ipc", EXTRA)
     with _content(path) as content:
         if content[: len(_MAGIC)] != _MAGIC:

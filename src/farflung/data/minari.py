@@ -147,7 +147,7 @@ def _check_room(storage: Any, part: Dataset) -> None:
     if storage.FORMAT != "hdf5" or not hasattr(os, "posix_fallocate"):
         return
     folder = Path(storage.data_path)
-    numbers = part.observations.nbytes + part.actions.nbytes + part.rewards.nbytes
+    numbers = sum(column.nbytes for column in part.columns.values())
     size = 2 * numbers + len(part) * _BYTES_PER_EPISODE  # whole numbers take twice the room there
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
@@ -214,12 +214,19 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
             rewards=dataset.rewards[episode, :length],
             terminations=terminations[episode, :length],
             truncations=truncations[episode, :length],
-            infos={name: column[episode, : length + 1] for name, column in infos.items()},  # Minari cannot print None
+            infos={name: _told(column[episode, : length + 1]) for name, column in infos.items()},  # Minari cannot print None
         )
 
 
+def _told(info: np.ndarray) -> Any:
+    """An info as Minari's Arrow files need it, which cannot be read if single numbers are an array."""
+    return info.tolist() if info.ndim == 1 else info
+
+
 def _infos(dataset: Dataset) -> dict[str, np.ndarray]:
-    """What the recovered environment shows as `info`: on a map, the row and column of each state."""
+    """What the environment shows as `info`: as it was recorded, or on a map the row and column of each state."""
+    if dataset.infos:
+        return dict(dataset.infos)
     world = None if dataset.source.world is None else dataset.source.world.table
     if world is None or world.positions is None or '"farflung/' not in (dataset.source.environment or ""):
         return {}
