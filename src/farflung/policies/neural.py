@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -148,7 +149,8 @@ class NeuralPolicy(Acting):
         if not isinstance(self.actions, Box):
             chosen = actions.reshape(*states.shape[:-1], self.actions.size)
             each = enumerate(self._choices(outputs))
-            return sum(jnp.take_along_axis(choice, chosen[..., [i]], axis=-1)[..., 0] for i, choice in each)
+            found = [jnp.take_along_axis(choice, chosen[..., i : i + 1], axis=-1)[..., 0] for i, choice in each]
+            return functools.reduce(jnp.add, found)
         mean, log_std = self._gaussian(outputs)
         deviation = (actions - mean) * jnp.exp(-log_std)
         return -0.5 * jnp.sum(deviation**2 + 2 * log_std + math.log(2 * math.pi), axis=-1)
@@ -157,7 +159,8 @@ class NeuralPolicy(Acting):
         """The entropy of the executed actions, in nats; for vectors after tanh, by quadrature."""
         outputs = self._outputs(states)
         if not isinstance(self.actions, Box):
-            return sum(-jnp.sum(jnp.exp(choice) * choice, axis=-1) for choice in self._choices(outputs))
+            own = [-jnp.sum(jnp.exp(choice) * choice, axis=-1) for choice in self._choices(outputs)]
+            return functools.reduce(jnp.add, own)
         mean, log_std = self._gaussian(outputs)
         is_bounded, low, high = box(self.actions)
         nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _last(_NODES.astype(np.float32), mean.ndim + 1)

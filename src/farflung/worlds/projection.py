@@ -24,6 +24,7 @@ _MOST_PROJECTED, _FEW_PROJECTED = 3, 2
 _BINS, _CELLS = 20, 100_000
 _NEIGHBOURS = 4
 _MOST_FEATURES = 1_000_000
+_MOST_ENCODED = 100_000
 ENCODER = "encoder"
 Features = int | str | Sequence[int | str]
 """Indices or names of numbers, or `encoder`."""
@@ -192,6 +193,7 @@ def describe_vectors(
     if features is None and not num_unseen and len(names) > _MOST_PROJECTED:
         features, note = _by_default(names, image)
     if features == ENCODER or (isinstance(features, Sequence) and [*features] == [ENCODER]):
+        _check_encoded(num_seen)
         encoder, num_unseen = random_encoder(seen_center, seen_scale, image), SIZE
         states = wander()[:, :num_seen]
         encoded = np.asarray(encoder(jnp.asarray(states, jnp.float32)), float)
@@ -232,6 +234,11 @@ def describe_vectors(
         "encoder": encoder,
         "features_note": note,
     }
+
+
+def _check_encoded(number: int) -> None:
+    if number > _MOST_ENCODED:
+        raise ValueError(f"an encoder takes observations of at most {_MOST_ENCODED:,} numbers, not {number:,}")
 
 
 def _by_default(names: Sequence[str], image: Image | None) -> tuple[Features, str]:
@@ -326,6 +333,8 @@ def read_vector_fields(found: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"an image of {len(center)} numbers cannot have the shape {image}")
     if not isinstance(has_encoder, bool) or (has_encoder and num_unseen != SIZE):
         raise ValueError(f"an encoder gives {SIZE} numbers, not {str(num_unseen)[:20]}")
+    if has_encoder:
+        _check_encoded(len(center))
     return {
         "actions": read_actions(found["actions"]),
         "projection": read_projection(found["projection"], len(center) + num_unseen),
