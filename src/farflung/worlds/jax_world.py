@@ -78,7 +78,7 @@ class JaxWorld(DescribedWorld):
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
             return self
-        check_installed(self.label, f"the world {self.label}")
+        check_installed(self.label, f"the world {self.label}", f"--world {self.label}")
         return dataclasses.replace(self, own=_held(instance_of(import_object(self.label, "world"), "world")))
 
 
