@@ -144,7 +144,7 @@ def _importable(reward: Any) -> str:
     name = name_of(reward)
     if name.startswith("custom:"):
         raise ValueError(
-            f"the test in the environment imports the reward function, but Python cannot import {name.partition(":")[2]}: "
+            f"the test in the environment imports the reward function, but Python cannot import {name.partition(':')[2]}: "
             "define it in a module of its own, not in a script, a notebook or another function"
         )
     return name
