@@ -44,7 +44,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def data():
     gymnasium.register("TwoPlaces-v0", entry_point=f"{__name__}:TwoPlaces", max_episode_steps=5)
-    yield collect(explore(hosted("TwoPlaces-v0", project=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
+    yield collect(explore(hosted("TwoPlaces-v0", features=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
     del gymnasium.registry["TwoPlaces-v0"]
 
 
@@ -109,7 +109,7 @@ def test_minari_has_the_infos(data, data_format):
 
 def test_all_parts_have_the_infos_of_the_first(data, monkeypatch):
     monkeypatch.setattr("farflung.data.collecting._HOSTED_TRANSITIONS_PER_PART", 10)
-    world = hosted("TwoPlaces-v0", project=2)
+    world = hosted("TwoPlaces-v0", features=2)
     parts = play_hosted(world, UniformPolicy(world.actions, 2), 4, 0, {})
     first = next(parts)
     monkeypatch.setattr(TwoPlaces, "step", lambda self, action: (self._seen(), 0.0, False, False, {"later": 1}))

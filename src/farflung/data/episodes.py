@@ -286,7 +286,7 @@ def checked(dataset: Dataset) -> Dataset:
             raise ValueError(f"the dataset has {source.actions} actions, but its world has {world.num_actions}")
         if not isinstance(source.observations, int) or int(world.table.labels.max()) >= source.observations:
             raise ValueError("the dataset's world has more observations than the dataset allows")
-    elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.observation_size):
+    elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.state_size):
         raise ValueError("the dataset's world has observations of another kind or size than the dataset")
     return dataset
 
@@ -322,7 +322,7 @@ def cut(dataset: Dataset, arrives: Bool[np.ndarray, "episode time"]) -> Dataset:
 
 def vector_episodes(
     observations: Float[np.ndarray, "episode times feature"],
-    actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"],
+    actions: Int[np.ndarray, "episode time *choice"] | Float[np.ndarray, "episode time action"],
     source: Source,
     *,
     agents: Int[np.ndarray, " episode"],
@@ -343,7 +343,7 @@ def vector_episodes(
     """
     dataset = Dataset(
         observations=observations,
-        actions=actions,
+        actions=actions.astype(np.float32, copy=False) if isinstance(source.actions, Box) else actions,
         rewards=np.zeros(actions.shape[:2], np.float32) if rewards is None else rewards,
         lengths=lengths,
         terminated=terminated,

@@ -103,7 +103,7 @@ import gymnasium, os, signal
 from functools import partial
 from gymnasium.vector import AsyncVectorEnv
 from farflung.worlds.hosted.copies import Copy
-copies = [Copy(partial(gymnasium.make, "CartPole-v1"), None, number) for number in range(2)]
+copies = [Copy(partial(gymnasium.make, "CartPole-v1"), None, None, number) for number in range(2)]
 vector = AsyncVectorEnv(copies, context="forkserver")
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -40,6 +40,7 @@ class Pool:
     name: str
     make: Make
     observe: Observe | None
+    features: Observe | None
     num_copies: int
     is_parallel: bool
     """Whether each copy has its own process."""
@@ -64,11 +65,18 @@ class Pool:
                 warnings.warn(f"{self.name} cannot be closed: {_one_line(error)}", SimulatorWarning, stacklevel=2)
         self._kill()
 
-    def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
+    def play(
+        self,
+        player: Player,
+        agents: Int[np.ndarray, " episode"],
+        seeds: Int[np.ndarray, " episode"],
+        frames: dict[int, list[np.ndarray]] | None = None,
+    ) -> Episodes:
         """Plays one episode for each seed.
 
         Args:
             agents: the agent that plays each episode; each agent has its own copies.
+            frames: gets the frames that the environment renders in each episode.
         """
         num_episodes, horizon = len(seeds), player.horizon
         # Idle copies play episode -1, so they write into an extra last row.
@@ -97,6 +105,7 @@ class Pool:
                     here[is_due], times[is_due] = found[is_due], 0
                     infos.add(told, slots, times)
                     states[slots[is_due], 0] = here[is_due]
+                    self._render(slots, is_due, frames)
                     is_due[:] = False
                 chosen, env_actions = player.act(here, slots, times)
                 observations, paid, terminated, truncated, told = self._step(env_actions)
@@ -109,6 +118,7 @@ class Pool:
                 infos.forget(slots)
                 is_due[:], slots[:] = True, -1
                 continue
+            self._render(slots, slots >= 0, frames)
             actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
             states[slots, times] = here
@@ -126,6 +136,13 @@ class Pool:
         columns = {name: column[:-1] for name, column in sorted(infos.columns.items())}
         return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1], seeds[:-1], columns)
 
+    def _render(self, slots: np.ndarray, is_new: np.ndarray, frames: dict[int, list[np.ndarray]] | None) -> None:
+        if frames is None:
+            return
+        pictures = self._vector.call("render")
+        for copy in np.flatnonzero(is_new & (slots >= 0)):
+            frames.setdefault(int(slots[copy]), []).append(np.asarray(pictures[copy]))
+
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
         """The episodes of each agent, and the agent of each copy; one queue for all if there are fewer copies than agents."""
         num_agents = int(agents.max(initial=0)) + 1
@@ -135,7 +152,8 @@ class Pool:
         return queues, np.arange(self.num_copies) % num_agents
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
-        copies = [Copy(self.make, self.observe, number, self.has_infos) for number in range(self.num_copies)]
+        seen = (self.observe, self.features)
+        copies = [Copy(self.make, *seen, number, self.has_infos) for number in range(self.num_copies)]
         try:
             if not self.is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
