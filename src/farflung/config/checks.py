@@ -1,5 +1,6 @@
 """Checks of settings: a mistake becomes a ValueError of one line that says what was expected and what came."""
 
+import contextlib
 import difflib
 import importlib
 import math
@@ -8,6 +9,7 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from farflung.config.imports import import_module
@@ -34,6 +36,14 @@ def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
 def num_cores() -> int:
     """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> float:
+    """The machine's available memory in bytes; infinite on systems without /proc/meminfo."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
 
 
 def printable(text: str) -> str:
