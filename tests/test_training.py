@@ -3,7 +3,7 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Metrics, gridworld, make_tabular_world, play, train
+from farflung import PGPSE, Explore, Metrics, explore, gridworld, make_tabular_world, play, train
 from farflung.training.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
@@ -174,7 +174,16 @@ def test_the_schedule_has_the_first_every_nth_and_the_last_percent():
     schedule = record_schedule(1000, 100)
     assert schedule == [1, *range(100, 1000, 100), *range(991, 1001)]
     assert record_schedule(1) == [1]
+    assert record_schedule(20) == [*range(1, 21)]
     assert record_schedule(10_000)[:3] == [1, 50, 100]
     assert len(record_schedule(10**7)) < 12_000
     assert last_percent(10_000) == 9_901
     assert last_percent(5) == 5
+
+
+def test_a_setting_may_have_a_number_for_each_seed():
+    both = explore("room-det", agents=2, updates=3, batch_size=4, seeds=(0, 1), learning_rate=(0.1, 0.2))
+    alone = explore("room-det", agents=2, updates=3, batch_size=4, seeds=(1,), learning_rate=0.2)
+    np.testing.assert_array_equal(both.policies.logits[1], alone.policies.logits[0])
+    with pytest.raises(ValueError, match=r"learning_rate needs one number, or one per seed \(3\), not 2"):
+        Explore("room-det", seeds=(0, 1, 2), learning_rate=(0.1, 0.2))

@@ -97,6 +97,8 @@ class PGPSE(eqx.Module):
     def learn(self, world: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
         """One optimiser step uphill, or several with the same batch."""
         weights = self.weights(world, trajectories.states)
+        if trajectories.acting is not None:  # after an episode's end nobody acts
+            weights = jnp.where(trajectories.acting < world.num_states, weights, 0.0)
         if self.steps_per_batch == 1:
             latest = self._step(state, trajectories, weights)
         else:
