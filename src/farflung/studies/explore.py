@@ -239,7 +239,7 @@ def _train(
     live: bool,
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
-    _check_steps(config, world, algorithm)
+    _check_steps(config, world, algorithms[0])
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
