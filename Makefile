@@ -28,6 +28,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.nearest
 	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
+	@$(BIN)/python -m benchmarks.suites
 
 soak: .venv/installed
 	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py

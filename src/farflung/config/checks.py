@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from farflung.config.imports import import_module
-from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
+from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS, SUITES
 
 _LONGEST = 4096
 _LARGEST_FLOAT = 3.4e38  # of 32 bits
@@ -201,9 +201,12 @@ def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequ
 
 
 def check_world(name: str) -> None:
-    """Raises ValueError unless there is a world, a map file, a Gymnasium id or an importable object of that name."""
+    """Raises ValueError unless there is a world, a map file, a Gymnasium id or an importable object of that name.
+
+    Environments of JAX suites are checked where they are made.
+    """
     named = (*PAPER_WORLDS, *CONTINUOUS_WORLDS)
-    if name in named or is_map_file(name):
+    if name in named or is_map_file(name) or is_suite(name):
         return
     if name and os.path.isdir(name):  # noqa: PTH112
         raise ValueError(f"{name!r} is a directory, not a map")
@@ -224,6 +227,11 @@ def check_world(name: str) -> None:
     elif plain not in gymnasium.registry:
         candidates = [*named, *gymnasium.registry]
         raise ValueError(f"{unknown_name('world', name, candidates, named)}, the path of a map or a Gymnasium id")
+
+
+def is_suite(name: str) -> bool:
+    """Whether a world's name begins with that of a JAX suite, as in `gymnax:MountainCar-v0`."""
+    return ":" in name and name.partition(":")[0] in SUITES
 
 
 def is_map_file(name: str) -> bool:

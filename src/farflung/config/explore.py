@@ -28,7 +28,8 @@ class Explore:
 
     WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
     S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
-    mountain-car, mountain-car-discrete, pendulum, ant); the id of a Gymnasium environment (MODULE:ID imports the module
+    mountain-car, mountain-car-discrete, pendulum, ant); an environment of a JAX suite (gymnax:ID, craftax:ID, navix:ID,
+    xminigrid:ID, jumanji:ID, brax:ID, playground:ID); the id of a Gymnasium environment (MODULE:ID imports the module
     first); or MODULE:NAME, a world of your own. Where states are vectors, policies are neural networks. A Gymnasium
     environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped in Python.
     """
@@ -37,7 +38,7 @@ class Explore:
     """Of each config: the settings that differ from their defaults."""
 
     world: options.World
-    """Name of a world, path of a map, Gymnasium id, or MODULE:NAME of your own world."""
+    """Name of a world, path of a map, Gymnasium id, SUITE:ID of a JAX suite, or MODULE:NAME of your own world."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
@@ -239,7 +240,8 @@ class WorldOptions:
     """What replaces the observation of a Gymnasium environment: entries of its dictionary, attributes of the environment (such
     as MiniGrid's agent_pos and agent_dir), or pixels, its rendered frame."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
-    """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
+    """Keyword arguments for gymnasium.make, for the environment of a JAX suite (layout=random draws a new layout in each
+    episode), or for the world ant; each value is read as JSON or, failing that, as text."""
     copies: int = 64
     """Copies of a Gymnasium environment that are stepped together in one process."""
     workers: int = 0

@@ -25,6 +25,8 @@ COMPILED_TWINS = {
     "Ant-v5": "ant",
 }
 """Gymnasium environments that are compiled worlds too."""
+SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")
+"""JAX suites whose environments are worlds, under names such as `gymnax:MountainCar-v0`."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, ENTROPY = "pgpse", "auto"
 """The default training algorithm and the default entropy (the one that the world proposes)."""

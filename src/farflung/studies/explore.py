@@ -21,7 +21,7 @@ from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
-from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory
+from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, ENTROPY
 from farflung.entropy.credit import Credit
@@ -177,7 +177,7 @@ def _one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list
 
 def _has_own_parts(config: Explore, world: World) -> bool:
     """Whether a part of the training is the user's own program, which may have changed under the same name."""
-    names = (config.world, config.algorithm, config.credit, config.entropy)
+    names = ("" if is_suite(config.world) else config.world, config.algorithm, config.credit, config.entropy)
     return any(":" in str(name) for name in names) or (world.is_hosted and not getattr(world, "settings", None))
 
 

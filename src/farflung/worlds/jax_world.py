@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from farflung.config.checks import whole_number
+from farflung.config.checks import is_suite, whole_number
 from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.reading import parse_object
 from farflung.worlds.encoder import Encoder, Image
@@ -35,6 +35,7 @@ from farflung.worlds.projection import (
     read_vector_fields,
     vector_fields,
 )
+from farflung.worlds.suites import make_suite_world, suite_world_of
 from farflung.worlds.vectors import DescribedWorld
 from farflung.worlds.world import flattened
 
@@ -56,6 +57,8 @@ class JaxWorld(DescribedWorld):
     own_features: Callable[[Any], Any] | str | None = eqx.field(static=True, default=None)
     """A function of the state that gives the features, instead of the object's `features`; read from a file, its name."""
     features_note: str = eqx.field(static=True, default="")
+    options: str = eqx.field(static=True, default="{}")
+    """The options with which the environment of a suite was made, as JSON."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -84,10 +87,12 @@ class JaxWorld(DescribedWorld):
 
     @property
     def identity(self) -> Hashable:
-        return self.label, self.horizon, self.projection
+        return self.label, self.options, self.horizon, self.projection
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         description = {"name": self.label, "horizon": self.horizon, "ends_early": self.ends_early}
+        if is_suite(self.label):
+            description["options"] = json.loads(self.options)
         if self.own_features is not None:
             own = self.own_features if isinstance(self.own_features, str) else name_of(self.own_features)
             description["features"] = own
@@ -98,18 +103,23 @@ class JaxWorld(DescribedWorld):
         """The world that `to_arrays` describes, without the user's object."""
         found = parse_object(str(arrays["jax"]))
         about, label, ends_early = read_vector_fields(found), found["name"], found["ends_early"]
-        own_features = found.get("features")
-        if not isinstance(label, str) or not isinstance(ends_early, bool) or not isinstance(own_features, str | None):
+        own_features, options = found.get("features"), found.get("options", {})
+        is_ours = isinstance(label, str) and isinstance(ends_early, bool) and isinstance(options, dict)
+        if not is_ours or not isinstance(own_features, str | None):
             raise ValueError("the description of the world is not as farflung writes it")
         horizon = whole_number("horizon", found["horizon"])
         about |= {"label": label, "horizon": horizon, "ends_early": ends_early, "own_features": own_features}
-        return JaxWorld(own=None, **about)
+        return JaxWorld(own=None, options=json.dumps(options), **about)
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
             return self
-        check_installed(self.label, f"the world {self.label}")
-        own, features = _held(instance_of(import_object(self.label, "world"), "world")), self.own_features
+        if is_suite(self.label):
+            own: Any = make_suite_world(self.label, json.loads(self.options))
+        else:
+            check_installed(self.label, f"the world {self.label}")
+            own = instance_of(import_object(self.label, "world"), "world")
+        own, features = _held(own), self.own_features
         if isinstance(features, str):
             check_installed(features, f"the features {features}")
             features = import_object(features, "features")
@@ -126,17 +136,23 @@ def from_jax(
     low: float | int | Sequence[float | int] | None = None,
     high: float | int | Sequence[float | int] | None = None,
     name: str | None = None,
+    env_options: Mapping[str, Any] | None = None,
 ) -> JaxWorld:
-    """A world that a user has written in JAX, as a world to explore.
+    """A world that a user has written in JAX, or an environment of a JAX suite, as a world to explore.
 
     The object has the pure functions `reset(key)`, `step(key, state, action)` and `observe(state)`, and optionally
     `is_over(state)`. What `observe` returns is flattened to a vector, dictionaries in the order of their sorted keys; an array
     of unsigned bytes with two or three axes is an image. The attribute `actions` is a `farflung.Box`, `farflung.Discrete`,
     `farflung.MultiDiscrete` or a Gymnasium space; `horizon` is the number of actions in an episode; `names` may name the
     numbers of an observation. Policies see what `observe` returns; an optional function `features(state)`, with
-    `feature_names`, returns what the entropy is about instead.
+    `feature_names`, returns what the entropy is about instead. `feature_bounds`, a pair of lowest and highest values, bounds
+    the grid over these; if `features_are_whole`, each value has a cell of its own.
+
+    Environments of gymnax, Craftax, NAVIX, XLand-MiniGrid, Jumanji, Brax and MuJoCo Playground are recognised by their
+    functions. Where a suite keeps the parameters apart, give the pair of environment and parameters.
 
     Args:
+        world: the object or its class; an environment of a suite, or its name, such as `gymnax:MountainCar-v0`.
         horizon: actions in an episode; by default the object's `horizon`.
         features: what the entropy is about: names or indices of numbers of an observation or of the object's `features`, a
             function of the state, its MODULE:NAME, or `encoder` for the space of a fixed random encoder of the observation. By
@@ -147,8 +163,16 @@ def from_jax(
         low: lower bounds of the grid; by default from random actions.
         high: upper bounds of the grid; by default from random actions.
         name: how the world is called; by default MODULE:NAME under which Python can import it.
+        env_options: options of a suite's environment that is given by its name.
     """
-    own = instance_of(world, "world")
+    if isinstance(world, str):
+        if not is_suite(world):
+            raise ValueError(f"from_jax takes an object, or the name of a suite's environment, not {world!r}: use make_world")
+        own: Any = make_suite_world(world, env_options or {})
+        name = world
+    else:
+        own = instance_of(world, "world")
+        own = suite_world_of(own) or own
     if missing := [each for each in _NEEDED if not callable(getattr(own, each, None))]:
         needed = "reset(key), step(key, state, action) and observe(state)"
         raise ValueError(f"a JAX world has {needed}: {', '.join(missing)} is missing")
@@ -189,11 +213,18 @@ def from_jax(
     low_of, high_of = np.full(len(names), -np.inf), np.full(len(names), np.inf)
     if image is not None:
         low_of[: len(observed)], high_of[: len(observed)] = 0, _BRIGHTEST
+    is_whole = np.zeros(len(names), bool)
+    if num_unseen and own_features is None:
+        is_whole[len(observed) :] = getattr(own, "features_are_whole", False)
+        if (bounds := getattr(own, "feature_bounds", None)) is not None:
+            low_of[len(observed) :], high_of[len(observed) :] = bounds
     about = describe_vectors(
-        *(names, low_of, high_of, lambda: finite, chosen, neighbours, bins, low, high), num_unseen=num_unseen, image=image
+        *(names, low_of, high_of, lambda: finite, chosen, neighbours, bins, low, high),
+        **{"num_unseen": num_unseen, "image": image, "is_whole": tuple(is_whole.tolist())},
     )
     about |= {"label": label, "horizon": horizon, "actions": actions, "own_features": own_features}
-    return JaxWorld(own=held, ends_early=hasattr(own, "is_over"), **about)
+    options = json.dumps(dict(env_options or {}))
+    return JaxWorld(own=held, ends_early=hasattr(own, "is_over"), options=options, **about)
 
 
 def _function_of(features: Any) -> Callable[[Any], Any] | None:
