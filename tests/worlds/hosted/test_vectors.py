@@ -49,7 +49,7 @@ def test_parts_of_an_observation_are_joined():
     assert world.actions == MultiDiscrete((2, 3))
     seen = world.vectors({"light": np.array([[1], [0]], np.int8), "place": np.array([[0.5, -0.5], [0.25, 0]])})
     np.testing.assert_array_equal(seen, [(1, 0.5, -0.5), (0, 0.25, 0)])
-    np.testing.assert_array_equal(world.for_simulator(np.array([0, 5])), [(0, -1), (1, 1)])
+    np.testing.assert_array_equal(world.for_simulator(np.array([(0, 0), (1, 2)])), [(0, -1), (1, 1)])
 
 
 def test_observed_floats_are_vectors():
