@@ -53,7 +53,8 @@ def main() -> None:
     trained = cells(world, run.team(seed=0).policies, options.repetitions)
     random = cells(world, UniformPolicy(world.actions, options.agents), options.repetitions)
     found = {"cells": (SIZE - 2) ** 2, "trained": float(np.mean(trained)), "random": float(np.mean(random))}
-    entropy = {"first": float(run.metrics.particle_entropy[0, 0]), "last": float(run.metrics.particle_entropy[0, -1])}
+    entropies = np.asarray(run.metrics.particle_entropy)
+    entropy = {"first": float(entropies[0, 0]), "last": float(entropies[0, -1])}
     print(json.dumps({**found, "entropy": entropy}))
 
 

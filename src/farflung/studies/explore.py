@@ -301,7 +301,8 @@ def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
         pairs = itertools.pairwise((world.observation_size, *networks.hidden))
         num_trunks = 1 if networks.has_shared_trunk else config.num_policies
         num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
-        needed += _BYTES_PER_NUMBER * num_steps * sum(networks.hidden) + _BYTES_PER_PARAMETER * num_parameters
+        numbers = world.state_size + sum(networks.hidden)
+        needed += _BYTES_PER_NUMBER * num_steps * numbers + _BYTES_PER_PARAMETER * num_parameters
         what, advice = f" and {num_parameters:,} parameters", f"{advice}, or narrower networks (--hidden)"
     needed, free = needed * len(config.seeds), free_memory()
     if num_steps > MOST or (needed > free and runs_on_cpu()):
