@@ -33,7 +33,7 @@ def cells(world: Any, team: Any, repetitions: int) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=4)
-    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--horizon", type=int, default=64)
     parser.add_argument("--repetitions", type=int, default=20)

@@ -21,6 +21,8 @@ from farflung.numerics.arrays import (
     sum_by_index,
 )
 from farflung.numerics.noise import uniforms
+from farflung.worlds.hosted.world import View
+from farflung.worlds.world import World
 
 
 class TabularSoftmax(eqx.Module):
@@ -138,7 +140,7 @@ def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
 
 def softmax_team(
     key: PRNGKeyArray,
-    world: Any,
+    world: World | View,
     num_agents: int,
     *,
     scale: Float[ArrayLike, ""] = 1.0,
@@ -149,7 +151,7 @@ def softmax_team(
     return TabularSoftmax(logits, is_time_dependent)
 
 
-def uniform_team(world: Any, num_agents: int) -> TabularSoftmax:
+def uniform_team(world: World | View, num_agents: int) -> TabularSoftmax:
     """A team that takes every action with equal probability: the paper's random baseline."""
     return TabularSoftmax(jnp.zeros(_team_shape(world, num_agents, is_time_dependent=False)))
 

@@ -189,6 +189,8 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
         algorithm: the algorithm of the run, if it is not one of farflung's: it knows the shape of its team.
     """
     path = Path(path)
+    if not path.exists():
+        raise ValueError(f"there is no run {path}: give the directory that farflung explore has written")
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
         raise ValueError(f"{path} holds an unfinished training: finish it with farflung resume {path}")
     with reading(f"{path} is not a run that can be read", *(path / name for name in _FILES)):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import itertools
 import sys
@@ -9,17 +10,18 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from farflung import bounds
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
-from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
@@ -31,10 +33,9 @@ from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
-from farflung.runs import interrupts, run
+from farflung.runs import interrupts, program_cache, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.destinations import Destination, claimed
-from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
 from farflung.training.divergence import check_num_samples, share_of_duplicates
@@ -45,6 +46,9 @@ from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
+
+if TYPE_CHECKING:
+    from farflung.bounds.ceilings import Ceiling
 
 _CEILING_SECONDS = 5
 _BYTES_PER_STEP = 16
@@ -99,7 +103,7 @@ def explore(
     """
     for name in settings:
         check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
-    keep_programs()
+    program_cache.keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
     defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
@@ -204,7 +208,7 @@ def resume(
         entropy: your own entropy; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
-    keep_programs()
+    program_cache.keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
@@ -327,11 +331,32 @@ def _with_paths(trained: Run) -> Run:
     return dataclasses.replace(trained, paths=paths, summary={**trained.summary, "alike": alike})
 
 
-def _ceiling(config: Explore, world: World) -> Ceiling:
-    if world.table is not None:
-        return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
-    num_samples = config.agents * config.trajectories * (world.horizon + 1)
-    return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
+def _ceiling(config: Explore, world: World) -> "Ceiling":
+    from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting  # while the team trains
+
+    if world.table is None:
+        num_samples = config.agents * config.trajectories * (world.horizon + 1)
+        return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
+    name = f"ceiling-{_digest_for_ceiling(world.table, config.agents * config.trajectories)}"
+    if (known := program_cache.kept(name)) is not None:
+        visits, walks = known.pop("visits"), known.pop("trajectories")
+        return Ceiling(**known, visits=np.asarray(visits), trajectories=None if walks is None else np.asarray(walks))
+    found = ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+    if found.exact or found.method == "lp":  # else more time would give another one
+        walks = None if found.trajectories is None else found.trajectories.tolist()
+        program_cache.keep(name, {**found.as_json(), "visits": found.visits.tolist(), "trajectories": walks})
+    return found
+
+
+def _digest_for_ceiling(world: TabularMDP, num_walks: int) -> str:
+    """A digest of all that a ceiling is computed from, with the code that computes it."""
+    digest = hashlib.sha256(f"{num_walks} {world.horizon} {version('scipy')}".encode())
+    for path in sorted(Path(bounds.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    for leaf in (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability):
+        table = np.asarray(leaf)
+        digest.update(f"{table.shape} {table.dtype}".encode() + table.tobytes())
+    return digest.hexdigest()
 
 
 def _baseline(config: Explore, world: World) -> dict[str, float] | None:

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -166,7 +165,7 @@ def finish(
         if world.is_hosted and world.projection is None:  # only now is the number of states known
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
         # On one device from here on: arrays spread over several devices don't mix with a user's other arrays.
-        team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
+        team = jax.tree.map(lambda leaf, rows=rows: jax.device_put(np.asarray(leaf)[rows]), latest.padded_team)
         summary = _summary(trials, config, world, latest, seconds())
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
         summary |= monitor.as_json()
