@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung import bounds
 from farflung.algorithms import Algorithm, team_shape
@@ -38,10 +38,11 @@ from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, op
 from farflung.runs.destinations import Destination, claimed
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
+from farflung.studies.view import LiveRun, page_of
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure, measure_batch, normalized
-from farflung.training.progress import ELEMENTS_SHOWN
+from farflung.training.progress import ELEMENTS_SHOWN, shown_of
 from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
@@ -261,8 +262,11 @@ def _train(
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         state = None if checkpoint is None else checkpoint.training_state
-        trials = begin([config], [world], training_state=state, algorithms=algorithms)
-        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
+        with (
+            contextlib.nullcontext() if checkpointer is None else LiveRun(config, world, name, checkpointer.folder) as watched,
+            ThreadPoolExecutor(1) as pool,  # while the team trains in compiled code
+        ):
+            trials = begin([config], [world], training_state=state, algorithms=algorithms)
             highest = pool.submit(_ceiling, config, world)
             random = None if world.is_hosted else pool.submit(_baseline, config, world)
             if checkpointer is not None:
@@ -273,23 +277,35 @@ def _train(
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
+            on_moment = None if watched is None else watched.show
+
+            def on_records(*records: Any) -> None:
+                followers.log(*records)
+                if watched is not None:
+                    watched.log(*records)
+
+            (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
         baseline = _baseline(config, world) if random is None else random.result()
         found = highest.result()
         if not world.knows_all_states:
             found = found.in_units_of(trained.world.num_states)
         percentages = found.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
-            **({} if baseline is None else {"random": baseline}),
+            **({} if baseline is None else {"random": baseline.metrics}),
             "ceiling": found.as_json(),
             "percent_of_ceiling": percentages,
         }
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
+        if trained.playback is not None:
+            random_episodes = None if baseline is None else baseline.episodes
+            playback = trained.playback._replace(random=random_episodes, best=found.trajectories)
+            trained = dataclasses.replace(trained, playback=playback)
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
             from farflung.figures import explored
 
-            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)})
+            page = page_of(trained, checkpointer.place.folder)
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)}, page=page)
     return trained
 
 
@@ -359,32 +375,41 @@ def _digest_for_ceiling(world: TabularMDP, num_walks: int) -> str:
     return digest.hexdigest()
 
 
-def _baseline(config: Explore, world: World) -> dict[str, float] | None:
+class _RandomActions(NamedTuple):
+    """How random actions do in a world."""
+
+    metrics: dict[str, float]
+    episodes: np.ndarray
+
+
+def _baseline(config: Explore, world: World) -> _RandomActions | None:
     """The metrics of random actions; None if an environment fails with them, since no training must be lost for that."""
     try:
-        return {name: float(value) for name, value in _of_random_actions(config, world).columns.items()}
+        metrics, episodes = _of_random_actions(config, world)
     except ValueError as error:
         if not world.is_hosted:
             raise
         warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
         return None
+    return _RandomActions({name: float(value) for name, value in metrics.columns.items()}, np.asarray(episodes))
 
 
-def _of_random_actions(config: Explore, world: World) -> Metrics:
+def _of_random_actions(config: Explore, world: World) -> tuple[Metrics, Any]:
     if world.is_hosted:
         num_states = world.num_states  # of the run: random actions may find more
-        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
-        return (
-            found if world.projection is not None else found._replace(normalized_entropy=normalized(found.entropy, num_states))
-        )
+        found, episodes = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
+        if world.projection is not None:
+            return found, episodes
+        return found._replace(normalized_entropy=normalized(found.entropy, num_states)), np.minimum(episodes, num_states)
     if world.table is not None:
         return random_baseline(config, world.table)
     team = UniformPolicy(world.actions, config.agents)
-    return measure_batch(world, team, _play[world](jr.key(0), team, world, config.batch_size, config.trajectories))
+    batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
+    return measure_batch(world, team, batch), shown_of(world, batch.states)
 
 
-def random_baseline(config: Explore, world: TabularMDP) -> Metrics:
-    """The metrics of a team that acts uniformly at random, over about a million steps."""
+def random_baseline(config: Explore, world: TabularMDP) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    """The metrics of a team that acts uniformly at random, over about a million steps, and a few of its episodes."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
     return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
@@ -394,5 +419,8 @@ _play = ReproducibleIfWorld(play, static_argnums=(3, 4))
 
 
 @partial(jax.jit, static_argnums=(3, 4), compiler_options=REPRODUCIBLE)
-def _measure(key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int) -> Metrics:
-    return measure(team, play(key, team, world, batch_size, num_trajectories), world.num_states)
+def _measure(
+    key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int
+) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    batch = play(key, team, world, batch_size, num_trajectories)
+    return measure(team, batch, world.num_states), shown_of(world, batch.states)
