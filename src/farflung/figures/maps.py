@@ -27,11 +27,11 @@ _MOST_POINTS = 2500
 _LETTER: dict[str, Any] = {"color": START_MARK, "ha": "center", "va": "center", "fontsize": 8, "fontweight": "bold"}
 
 
-def is_wide(world: World) -> bool:
-    """Whether a world's map or plane is much wider than high."""
+def is_wide(world: World, times: float = 1.5) -> bool:
+    """Whether a world's map or plane is so many times wider than high."""
     plane = plane_of(world)
     width, height = np.subtract(plane.high, plane.low)
-    return bool(width > 1.5 * height)
+    return bool(width > times * height)
 
 
 def draw_world(axis: Axes, world: World) -> None:
