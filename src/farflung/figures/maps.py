@@ -238,4 +238,4 @@ def widen_limits(axis: Axes, plane: Plane, paths: Float[np.ndarray, "*axes 2"]) 
     low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)
     margin = 0.02 * np.subtract(plane.high, plane.low)
     (left, bottom), (right, top) = np.minimum(plane.low, low) - margin, np.maximum(plane.high, high) + margin
-    axis.set(xlim=(left, right), ylim=(bottom, top))
+    axis.set(xlim=(left, right), ylim=(top, bottom) if plane.rows_point_down else (bottom, top))
