@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -201,6 +202,22 @@ class Explore:
         """A name for a run, from the world and the size of the team."""
         world = Path(self.world).stem if checks.is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
+
+    @property
+    def command(self) -> str:
+        """The command line that trains with these settings, in a world without options of its own."""
+        chosen = {name: getattr(self, name) for name in ("preset", "updates", "optimizer")}
+        usual = Explore(self.world, policy="neural" if self.is_neural else "auto", **chosen)
+        plain = Explore(self.world, policy=usual.policy, preset=self.preset)
+        words = ["farflung", "explore", self.world]
+        for field in fields(self)[1:]:
+            value, default = getattr(self, field.name), getattr(usual, field.name)
+            if field.name in chosen:
+                default = field.default if field.name == "preset" else getattr(plain, field.name)
+            if value != default:
+                values = value if isinstance(value, tuple) else () if value is True else (value,)
+                words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+        return shlex.join(words)
 
     @property
     def num_policies(self) -> int:

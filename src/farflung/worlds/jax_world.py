@@ -117,7 +117,7 @@ class JaxWorld(DescribedWorld):
         if is_suite(self.label):
             own: Any = make_suite_world(self.label, json.loads(self.options))
         else:
-            check_installed(self.label, f"the world {self.label}")
+            check_installed(self.label, f"the world {self.label}", f"--world {self.label}")
             own = instance_of(import_object(self.label, "world"), "world")
         own, features = _held(own), self.own_features
         if isinstance(features, str):
