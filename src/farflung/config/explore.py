@@ -66,7 +66,7 @@ class Explore:
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
-    learning_rate: Annotated[Derived[float], default_is(_ALL_RATES, "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[options.Rate], default_is(_ALL_RATES, "FLOAT", float | None)] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
