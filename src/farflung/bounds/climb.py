@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import brentq
 
 from farflung.bounds.flows import Flows
 
@@ -127,4 +126,6 @@ def _line_search(objective: TeamEntropy | MixtureEntropy, visits: Visits, target
     slope = lambda share: objective.prices(visits + share * direction, width) @ direction  # noqa: E731
     if slope(1.0) >= 0:
         return target
+    from scipy.optimize import brentq
+
     return visits + brentq(slope, 0.0, 1.0, xtol=1e-8) * direction if slope(0.0) > 0 else visits

@@ -164,4 +164,4 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
     if summary["is_stopped_early"]:
         console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
-    print_saved(console, out, "figure.png")
+    print_saved(console, out, "index.html")

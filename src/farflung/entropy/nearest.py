@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import digamma
 
 from farflung.entropy.counts import Entropy
 from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
@@ -69,6 +68,7 @@ def nearest_neighbours(
     2.9781
     """
     _check(neighbours, scale, floor)
+    from scipy.special import digamma  # takes a while, and counts don't need it
 
     def surprisals(
         points: Float[Array, "state feature"], num_times: int
