@@ -97,7 +97,7 @@ class Explore:
     """Initial logits are uniform between minus and plus this number; in a network, a factor on the last layer's weights."""
     entropy_bonus: Annotated[Derived[float], from_preset("entropy_bonus", "FLOAT")] = DERIVED
     """Weight of a bonus for the entropy of the policies' actions, against early determinism."""
-    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end", "FLOAT")] = DERIVED
+    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end; actor-critic: 1", "FLOAT")] = DERIVED
     """Factor on the weight of the entropy bonus after each update."""
     steps_per_batch: Annotated[Derived[int], from_preset("steps_per_batch", "INT")] = DERIVED
     """Gradient steps per batch; after the first one, importance weights are clipped as in PPO."""

@@ -101,7 +101,7 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     "paper": PRESETS["paper"] | {"updates": 500, "policy": "neural", "optimizer": "adam"},
 }
 """Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
-ACTOR_CRITIC_PRESET: dict[str, Any] = {"batch_size": 16, "entropy_bonus": 0.01, "steps_per_batch": 16}
+ACTOR_CRITIC_PRESET: dict[str, Any] = {"batch_size": 16, "entropy_bonus": 0.01, "bonus_decay": 1.0, "steps_per_batch": 16}
 """Where the actor-critic's defaults differ from those."""
 ONLY_FOR_PGPSE = ("credit", "combinations", "over_trajectories")
 """Settings that only one algorithm has."""
