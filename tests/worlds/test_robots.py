@@ -173,17 +173,19 @@ def test_robots_start_and_end_by_gymnasiums_rules(name, environment):
 
 @pytest.mark.parametrize("name", ["half-cheetah", "hopper", "walker2d", "humanoid"])
 def test_named_robots_move_as_in_mujocos_own_engine(name):
-    """One simulation step each, in contact with the ground, from a state of Gymnasium's own simulation."""
+    """One simulation step each, in contact with the ground; of Euler's method, which compiles four times as fast as theirs."""
     world = gymnasium_robot(name, solver_iterations=100)
     model = mujoco.MjModel.from_xml_path(str(model_file(name)))
-    model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    model.opt.solver, model.opt.integrator = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtIntegrator.mjINT_EULER
     data = mujoco.MjData(model)
     action = np.random.default_rng(0).uniform(-0.3, 0.3, model.nu)
     data.ctrl[:] = action
     mujoco.mj_step(model, data, nstep=150)
     assert data.ncon > 0
     before = RobotState(*(jnp.asarray(each, jnp.float32) for each in (data.qpos, data.qvel, data.qacc_warmstart)))
-    once = dataclasses.replace(world, num_substeps=1)
+    options = world.model.opt
+    euler = options.replace(integrator=type(options.integrator)(int(mujoco.mjtIntegrator.mjINT_EULER)))
+    once = dataclasses.replace(world, num_substeps=1, model=world.model.replace(opt=euler))
     after = jax.jit(lambda *given: once.step_from(*given))(jnp.zeros(0), before, jnp.asarray(action, jnp.float32))
     mujoco.mj_step(model, data)
     np.testing.assert_allclose(after.positions, data.qpos, atol=1e-3)
