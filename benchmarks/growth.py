@@ -180,7 +180,9 @@ def _point_update(agents: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from farflung.policies.rollout import play
 
     world: Any = make_world("point-gap")
-    algorithm = actor_critic(Explore("point-gap", agents=agents, batch_size=1, policy="conditioned"), world)
+    algorithm = actor_critic(
+        Explore("point-gap", algorithm="actor-critic", agents=agents, batch_size=1, policy="conditioned"), world
+    )
 
     def update(world: Any, state: Any, key: Any) -> Any:
         return algorithm.learn(world, state, play(key, state.team, world, 1, 1))

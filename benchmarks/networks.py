@@ -29,8 +29,10 @@ def measure(name: str, repeats: int) -> dict[str, float]:
     from farflung.policies.rollout import acted_in, play
 
     world: Any = make_world(name)
-    algorithm = pgpse(Explore(name, algorithm="pgpse").resolved(has_vectors=True), world)
-    critic = actor_critic(Explore(name, batch_size=algorithm.batch_size).resolved(has_vectors=True), world)
+    algorithm = pgpse(Explore(name).resolved(has_vectors=True), world)
+    critic = actor_critic(
+        Explore(name, algorithm="actor-critic", batch_size=algorithm.batch_size).resolved(has_vectors=True), world
+    )
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     seconds: dict[str, float] = {}
 

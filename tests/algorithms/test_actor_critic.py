@@ -208,7 +208,7 @@ def test_a_team_that_shares_one_network_is_trained_saved_and_loaded(tmp_path):
         "policy": "conditioned",
         "horizon": 6,
     }
-    run = farflung.explore("point-gap", **settings, out=tmp_path / "run")
+    run = farflung.explore("point-gap", algorithm="actor-critic", horizon=6, **settings, out=tmp_path / "run")
     assert run.config.algorithm == "actor-critic"
     loaded = farflung.load_run(tmp_path / "run")
     assert loaded.config == run.config
@@ -243,14 +243,11 @@ def test_bad_settings_are_refused(settings, message):
         Explore("point-gap", **settings)
 
 
-def test_actor_critic_is_the_default_for_networks_unless_a_setting_is_for_pgpse():
-    assert Explore("point-gap").algorithm == "actor-critic"
-    assert Explore("Pendulum-v1").resolved(has_vectors=True).algorithm == "actor-critic"
-    for settings in ({"credit": "causal"}, {"preset": "paper"}, {"combinations": 2}, {"algorithm": "pgpse"}):
-        assert Explore("point-gap", **settings).algorithm == "pgpse"
-    assert Explore("maze-det").algorithm == "pgpse"
-    config = Explore("point-gap", updates=7)
-    assert dataclasses.replace(config, updates=8).algorithm == "actor-critic"
+def test_settings_for_another_algorithm_are_refused():
+    config = Explore("Pendulum-v1", algorithm="actor-critic", discount=0.9).resolved(has_vectors=True)
+    assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 16, 0.01, 1.0)
+    assert dataclasses.replace(config, updates=8).discount == 0.9
+    assert Explore("point-gap").algorithm == "pgpse"
     with pytest.raises(ValueError, match="trains networks, and stationary policies are tables"):
         Explore("maze-det", algorithm="actor-critic", policy="stationary")
     with pytest.raises(ValueError, match="numbered states"):
@@ -261,7 +258,7 @@ def test_actor_critic_is_the_default_for_networks_unless_a_setting_is_for_pgpse(
 
 def test_the_entropy_may_be_the_users_own():
     twice = farflung.Entropy(lambda states: 2 * GAP.entropy.value(states), lambda states: -GAP.entropy.gains(states))
-    config = Explore("point-gap", agents=2, trajectories=2, batch_size=3, hidden=(5,))
+    config = Explore("point-gap", algorithm="actor-critic", agents=2, trajectories=2, batch_size=3, hidden=(5,))
     plain, own = (algorithm_for(config, GAP, parts) for parts in (UserParts(), UserParts(entropy=twice)))
     state, batch = played(plain, GAP)
     one, other = (experience(each, GAP, state, batch).advantages for each in (plain, own))

@@ -53,13 +53,7 @@ class Explore:
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[
-        Derived[str],
-        default_is(
-            "pgpse; networks: actor-critic, unless the preset is paper or a setting is for pgpse alone",
-            "{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME",
-        ),
-    ] = DERIVED
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.PGPSE
     """Training algorithm: pgpse, the paper's policy gradient with all its credits; actor-critic (PPO), for networks alone; or
     MODULE:NAME of your own."""
     entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = options.ENTROPY
@@ -129,8 +123,6 @@ class Explore:
         checks.check_name("preset", self.preset, tuple(options.PRESETS))
         if self.world in options.CONTINUOUS_WORLDS:
             self._default("policy", "neural")
-        is_plain = self.preset == "farflung" and not {*options.ONLY_FOR_PGPSE} & {*given}
-        self._default("algorithm", options.ACTOR_CRITIC if self.is_neural and is_plain else options.PGPSE)
         rates = options.NEURAL_LEARNING_RATES if self.is_neural else options.LEARNING_RATES
         if self.algorithm == options.ACTOR_CRITIC:
             rates = options.ACTOR_CRITIC_LEARNING_RATES

@@ -86,7 +86,7 @@ def explore(
     Args:
         world: a world; its name, as `farflung explore` takes it; or a JAX world of your own, with `reset(key)`,
             `step(key, state, action)` and `observe(state)`.
-        algorithm: `pgpse`; `actor-critic`, the default for networks; an algorithm of your own (`farflung.Algorithm`); a
+        algorithm: `pgpse`; `actor-critic`, for networks; an algorithm of your own (`farflung.Algorithm`); a
             function of the config and the world that makes one; or the MODULE:NAME of either.
         credit: how the team's entropy becomes a weight for each action: a name, a function of the entropy and the states, or
             its MODULE:NAME.
