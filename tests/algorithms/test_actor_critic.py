@@ -187,10 +187,10 @@ def test_inputs_are_normalised_by_all_that_was_seen():
 
 @pytest.mark.parametrize("is_hosted", [False, True], ids=["discrete, with early ends", "hosted and continuous"])
 def test_a_training_that_is_resumed_ends_bit_for_bit_as_without_a_break(is_hosted, falling):
-    made = farflung.hosted("Pendulum-v1", horizon=5, project=(0, 1), bins=4) if is_hosted else falling
+    made = farflung.hosted("Pendulum-v1", horizon=5, features=(0, 1), bins=4) if is_hosted else falling
     algorithm = dataclasses.replace(ALGORITHM, num_trajectories=1)
     whole = list(train(algorithm, made, (3, 4), 4))[-1]
-    part = [progress for progress in train(algorithm, made, (3, 4), 4, pause_every=2) if progress.update == 2][-1]
+    part = [progress for progress in train(algorithm, made, (3, 4), 4, pause_at=(2,)) if progress.update == 2][-1]
     resumed = list(train(algorithm, made, (3, 4), 4, training_state=part.training_state))[-1]
     for one, other in zip(whole.training_state.leaves, resumed.training_state.leaves, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -208,7 +208,7 @@ def test_a_team_that_shares_one_network_is_trained_saved_and_loaded(tmp_path):
         "policy": "conditioned",
         "horizon": 6,
     }
-    run = farflung.explore("point-gap", algorithm="actor-critic", horizon=6, **settings, out=tmp_path / "run")
+    run = farflung.explore("point-gap", algorithm="actor-critic", **settings, out=tmp_path / "run")
     assert run.config.algorithm == "actor-critic"
     loaded = farflung.load_run(tmp_path / "run")
     assert loaded.config == run.config
