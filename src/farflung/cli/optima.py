@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import time
 from functools import partial
 from importlib.metadata import version
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
 from farflung.config import CeilingOptions, Concentration, FrankWolfeRun
+from farflung.config.imports import import_object
+from farflung.config.options import OBJECTIVE
+from farflung.worlds.hosted.modules import find_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +38,9 @@ def ceiling(
     ] = None,
     force: Annotated[bool, switch("Replace other results that are in the output directory.")] = False,
 ) -> None:
-    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
+    """Compute an upper bound on the entropy, or another objective, of any team in a world, with a certificate."""
     terminal.import_world(config.world)
+    find_here(config.objective)
     from farflung.bounds.ceilings import ceiling as bound_team
     from farflung.bounds.ceilings import infinite_trials_optimum
     from farflung.runs.destinations import open_results
@@ -56,6 +61,7 @@ def ceiling(
         found = bound_team(
             world,
             config.agents,
+            objective=import_object(config.objective, "objective") if ":" in config.objective else config.objective,
             trajectories=config.trajectories,
             method=config.method,
             time_limit=config.time_limit,
@@ -72,6 +78,7 @@ def ceiling(
             "horizon": world.horizon,
             "agents": config.agents,
             "trajectories": config.trajectories,
+            "objective": config.objective,
             **found.as_json(),
             "infinite_trials": unlimited.as_json(),
         }
@@ -83,6 +90,8 @@ def ceiling(
 def _ceiling_results(summary: dict[str, Any], world: "TabularMDP", found: "Ceiling") -> dict[str, Any]:
     from farflung.figures.ceilings import best_team
 
+    if summary["objective"] != OBJECTIVE and math.isnan(found.visits[0]):
+        return {"ceiling.json": summary}  # the bound comes without visits
     labels = world.labels.tolist()
     results = {
         "ceiling.json": summary,
@@ -104,12 +113,22 @@ def _print_ceiling(summary: dict[str, Any], out: Path | None, console: "Console"
     kind = "exact, by integer program" if summary["exact"] else f"upper bound, by {summary['method']}"
     within = f"within {infinite['bound'] - infinite['value']:.1e} nats"
     for name, found, what in (
-        (f"entropy of {walks} trajectories", summary, kind),
+        (_what_is_bounded(summary["objective"], walks), summary, kind),
         ("max H(d), infinitely many", infinite, within),
     ):
         rows.add_row(name, f"{found['bound']:.4f}", f"{found['normalized_bound']:.4f}", what, f"{found['seconds']:.1f} s")
     console.print(rows)
-    print_saved(console, out, "ceiling.png", "the numbers and a picture of the best team that was found")
+    has_picture = out is not None and (out / "ceiling.png").exists()
+    print_saved(
+        console,
+        out,
+        "ceiling.png" if has_picture else "ceiling.json",
+        "the numbers and a picture of the best team that was found",
+    )
+
+
+def _what_is_bounded(objective: str, walks: int) -> str:
+    return f"entropy of {walks} trajectories" if objective == OBJECTIVE else f"{objective} of {walks} trajectories"
 
 
 def frank_wolfe(

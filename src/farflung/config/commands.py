@@ -260,8 +260,12 @@ class _TeamInWorld:
 
 @dataclass(frozen=True)
 class CeilingOptions(_TeamInWorld):
-    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
+    """Compute an upper bound on the entropy, or another objective, of any team in a world, with a certificate."""
 
+    objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
+        options.OBJECTIVE
+    )
+    """What the team maximises, as in farflung explore; MODULE:NAME must be a concave farflung.Utility."""
     trajectories: int = 1
     """Trajectories of each agent that are pooled (K in the paper)."""
     method: Annotated[str, one_of(options.CEILING_METHODS)] = "auto"
@@ -274,6 +278,9 @@ class CeilingOptions(_TeamInWorld):
     def __post_init__(self) -> None:
         checks.check_team_in_world(self)
         checks.check_name("method", self.method, options.CEILING_METHODS)
+        checks.check_text("objective", self.objective)
+        if ":" not in self.objective:
+            options.objective_terms(self.objective)
         for name in ("time_limit", "tolerance"):
             checks.check_positive(name, getattr(self, name))
 

@@ -130,6 +130,7 @@ def _advance(
     """
 
     sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
+    objective = getattr(algorithm.rest, "objective", None)
 
     def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array]:
         (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
@@ -142,7 +143,7 @@ def _advance(
 
         def measured(index: Array, state: Any) -> Metrics:
             def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> Metrics:
-                return measure_batch(world, state.team, _play(world, state.team, key, index, *sizes))
+                return measure_batch(world, state.team, _play(world, state.team, key, index, *sizes), objective)
 
             return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
 
@@ -156,7 +157,8 @@ def _advance(
 
             return index, learned, jax.lax.cond(row < num_records, with_row, lambda table: table, table)
 
-        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), measured_in(world))
+        columns = measured_in(world, (state.team.num_agents, sizes[1]), objective)
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
         # One round for each record, and one more that runs the remaining updates and measures nothing.
         _, (state, faults), table = jax.lax.fori_loop(0, num_records + 1, record, (first, (state, faults), table))
         return Arrays(keys, state, faults), table, are_finite(state)

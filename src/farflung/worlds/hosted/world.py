@@ -14,7 +14,8 @@ import gymnasium
 from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
 from farflung.config.reading import reason, spend_on_options
-from farflung.entropy.counts import Entropy, ragged_plug_in
+from farflung.entropy.counts import ragged_plug_in
+from farflung.entropy.objective import Objective
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.projection import Box, Discrete, Projection
@@ -49,7 +50,7 @@ class View(eqx.Module):
         return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return ragged_plug_in(self.num_states) if self.projection is None else self.projection.entropy(is_ragged=True)
 
 
@@ -81,7 +82,7 @@ class HostedWorld(World):
         return True
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return self.view().entropy
 
     @abc.abstractmethod
