@@ -77,8 +77,9 @@ def _in_world(objective: OwnObjective | None, world: World) -> ObjectiveIn | Non
     """A user's objective as an algorithm takes it."""
     if objective is None or isinstance(objective, Utility):
         return objective
-    if not isinstance(objective, Objective):
-        if world.is_hosted:  # made anew as states are met
-            return lambda world, team: objective(world)
-        objective = objective(world)  # made once, from the world's concrete arrays
-    return lambda world, team: objective
+    if isinstance(objective, Objective):
+        return lambda world, team: objective
+    if world.is_hosted:  # made anew as states are met
+        return lambda world, team: objective(world)
+    made = objective(world)  # once, from the world's concrete arrays
+    return lambda world, team: made

@@ -278,8 +278,8 @@ def _learn(view: View, algorithms: PerSeed, arrays: Arrays, update: Int[Array, "
 @partial(jax.jit, static_argnums=1, compiler_options=REPRODUCIBLE)
 def _measure(view: View, objective: ObjectiveIn | None, team: Any, batch: Trajectories) -> Metrics:
     if view.projection is None:
-        return jax.vmap(lambda *each: measure_batch(view, *each, objective))(team, batch)
-    return jax.lax.map(lambda each: measure_batch(view, *each, objective), (team, batch))
+        return jax.vmap(lambda team, batch: measure_batch(view, team, batch, objective))(team, batch)
+    return jax.lax.map(lambda each: measure_batch(view, each[0], each[1], objective), (team, batch))
 
 
 @partial(jax.jit, static_argnames="shape")

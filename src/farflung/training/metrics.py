@@ -62,7 +62,7 @@ class Metrics(NamedTuple):
 
     def only(self, names: Collection[str]) -> "Metrics":
         """Without the metrics that are not among these names."""
-        return Metrics(**{name: value if name in names else None for name, value in self._asdict().items()})
+        return Metrics(**{name: value for name, value in self.columns.items() if name in names})
 
     @classmethod
     def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
@@ -96,7 +96,7 @@ def measure_batch(world: Any, team: Any, trajectories: Trajectories, objective: 
     """
     found = _measure_states(world, team, trajectories)
     states, more = trajectories.states, {}
-    if _has_trajectory_entropy(states.shape[1:3]):
+    if _has_trajectory_entropy((states.shape[1], states.shape[2])):
         more["trajectory_entropy"] = jnp.mean(jax.vmap(trajectory(world, team).value)(states))
     if objective is not None:
         more["objective"] = jnp.mean(jax.vmap(objective(world, team).value)(states))
