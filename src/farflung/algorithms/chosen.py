@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from farflung.algorithms import Algorithm
+from farflung.algorithms.diayn import diayn
 from farflung.algorithms.pgpse import pgpse
 from farflung.config import Explore
 from farflung.config.imports import check_installed, import_object, instance_of
@@ -19,6 +20,8 @@ _FOR_EVERY_ALGORITHM = {
 }
 """Settings that hold for an algorithm of a user's own too."""
 
+_NAMED: dict[str, Callable[[Explore, Any, Credit | None], Algorithm]] = {"diayn": diayn}
+"""Algorithms beside pgpse, by name."""
 OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
 """An algorithm, or a function of a config and a world that makes one."""
 OwnObjective = Objective | Utility | Callable[[Any], Objective]
@@ -57,6 +60,8 @@ def algorithm_for(
         return import_object(name, part)
 
     algorithm, credit, objective = found("algorithm", ALGORITHM), found("credit", None), found("objective", OBJECTIVE)
+    if algorithm is None and config.algorithm in _NAMED:
+        return _NAMED[config.algorithm](config, world, credit)
     if algorithm is None:
         return pgpse(config, world, credit=credit, objective=_in_world(objective, world))
     made = instance_of(algorithm, "algorithm")

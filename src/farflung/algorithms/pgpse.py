@@ -16,7 +16,7 @@ from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.config.options import OBJECTIVE
 from farflung.entropy.credit import CREDITS, Credit, independent, recombined
 from farflung.entropy.named import named_objective
-from farflung.entropy.objective import ObjectiveIn
+from farflung.entropy.objective import Objective, ObjectiveIn
 from farflung.policies import Networks, TabularSoftmax, log_probabilities, networks_of, neural_team, softmax_team
 from farflung.policies.rollout import Trajectories, acted_in
 
@@ -96,9 +96,15 @@ class PGPSE(eqx.Module):
             team = softmax_team(key, world, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
-    def learn(self, world: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
-        """One optimiser step uphill, or several with the same batch."""
-        weights = self.weights(world, trajectories.states, state.team)
+    def learn(
+        self, world: Any, state: PGPSEState, trajectories: Trajectories, objective: Objective | None = None
+    ) -> PGPSEState:
+        """One optimiser step uphill, or several with the same batch.
+
+        Args:
+            objective: instead of the algorithm's, for one that is learned as well.
+        """
+        weights = self.weights(world, trajectories.states, state.team, objective)
         if self.steps_per_batch == 1:
             latest = self._step(state, trajectories, weights)
         else:
@@ -109,7 +115,9 @@ class PGPSE(eqx.Module):
             latest = jax.lax.fori_loop(0, self.steps_per_batch, step, state)
         return latest._replace(num_updates=state.num_updates + 1)
 
-    def weights(self, world: Any, states: Array, team: Any) -> Float[Array, "batch agent #trajectory #time"]:
+    def weights(
+        self, world: Any, states: Array, team: Any, objective: Objective | None = None
+    ) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size, times the weight of a trajectory."""
         credit = self.credit if callable(self.credit) else CREDITS[self.credit]
         if self.is_independent:
@@ -117,7 +125,8 @@ class PGPSE(eqx.Module):
         if self.num_combinations > 1:
             credit = recombined(credit, self.num_combinations)
         batch_size, num_agents = states.shape[:2]
-        objective = world.entropy if self.objective is None else self.objective(world, team)
+        if objective is None:
+            objective = world.entropy if self.objective is None else self.objective(world, team)
         weights = jnp.asarray(credit(objective, states))
         shape = (*states.shape[:3], states.shape[3] - 1)
         if weights.ndim != len(shape) or any(size not in (1, most) for size, most in zip(weights.shape, shape, strict=True)):

@@ -49,8 +49,11 @@ class Explore:
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = options.ALGORITHM
-    """Training algorithm: pgpse, or MODULE:NAME of your own."""
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = (
+        options.ALGORITHM
+    )
+    """Training algorithm: policy gradient on the objective (pgpse), policy gradient on a learned discriminator of the agents
+    (diayn), or MODULE:NAME of your own."""
     objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
         options.OBJECTIVE
     )
@@ -129,7 +132,7 @@ class Explore:
                 object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         checks.check_learning(self)
-        for name, known in (("algorithm", (options.ALGORITHM,)), ("credit", options.CREDITS)):
+        for name, known in (("algorithm", options.ALGORITHMS), ("credit", options.CREDITS)):
             checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 checks.check_name(name, getattr(self, name), known)
@@ -208,6 +211,8 @@ class Explore:
 
     def _check_objective(self) -> None:
         checks.check_text("objective", self.objective)
+        if self.algorithm == "diayn" and (self.objective != options.OBJECTIVE or self.independent or self.num_policies < 2):
+            raise ValueError("diayn has its own objective, for at least 2 policies that learn together: leave out the others")
         if ":" in self.objective:
             return
         terms = options.objective_terms(self.objective)

@@ -22,6 +22,7 @@ CONTINUOUS_WORLDS = (
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, OBJECTIVE = "pgpse", "state"
 """The default training algorithm and the default objective (the entropy of states that the world proposes)."""
+ALGORITHMS = (ALGORITHM, "diayn")
 OBJECTIVES = ("state", "own", "skills", "trajectory")
 _TERM = re.compile(r"(?:(\d+(?:\.\d*)?)\*)?([a-z]+)")
 CREDITS = ("total", "leave_one_out", "difference", "causal")
