@@ -26,9 +26,9 @@ def skills(world: Any, team: Any = None) -> Objective:
 def trajectory(world: Any, team: Any = None) -> Objective:
     """The entropy of the team's trajectories as wholes: of the mixture of the agents' distributions where the dynamics and the
     policies are tables, else of the trajectories that were played."""
-    projection, of_numbers = world.projection, of_trajectories()
+    projection, of_numbers, table = world.projection, of_trajectories(), getattr(world, "table", None)
     if projection is None:
-        return of_numbers if world.table is None or not hasattr(team, "logits") else of_mixture(world.table, team)
+        return of_mixture(table, team) if table is not None and hasattr(team, "logits") else of_numbers
     if projection.neighbours == 0:
         return Objective(
             lambda states: of_numbers.value(projection.cells(states)), lambda states: of_numbers.gains(projection.cells(states))
