@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/farflung reproduce $(ARGS)
 
 test: .venv/installed
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 fuzz: .venv/installed
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --numprocesses auto tests/fuzzing $(ARGS)
@@ -28,6 +28,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.nearest
 	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
+	@$(BIN)/python -m benchmarks.suites
 
 soak: .venv/installed
 	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py
@@ -43,7 +44,7 @@ docs-numbers: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv: this downloads about 700 MB of packages and takes one to three minutes."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --no-compile --progress-bar off --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 	@echo "To use farflung in this shell: source .venv/bin/activate"
 

@@ -5,9 +5,13 @@ import hypothesis
 import jax
 import matplotlib as mpl
 import pytest
+from jax._src import compiler
 
-# What is compiled runs for moments only: half as thoroughly takes less time.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1"
+# What is compiled runs for moments only, and takes a third of the time with the simplest compiler. But there the rounding of a
+# number may depend on the shape of its array, so that tests which compare programs bit for bit get the one that users have.
+_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+_FOR_BITS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": True}
+_HAS_QUICK_COMPILER = os.environ.setdefault("XLA_FLAGS", _QUICKLY) == _QUICKLY
 # Two devices, so that every test of training is one of sharding too.
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -41,6 +45,24 @@ def _kept_programs():
     from farflung.runs.program_cache import keep_programs
 
     keep_programs()
+
+
+_compile_options = compiler.get_compile_options
+_is_for_bits = False
+
+
+def _options_for_bits(*arguments, env_options_overrides=None, **options):
+    return _compile_options(*arguments, env_options_overrides=_FOR_BITS | (env_options_overrides or {}), **options)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Changes the compiler before a test that is marked `bits`, and its fixtures, and after it."""
+    global _is_for_bits
+    if _HAS_QUICK_COMPILER and _is_for_bits != (item.get_closest_marker("bits") is not None):
+        _is_for_bits = not _is_for_bits
+        compiler.get_compile_options = _options_for_bits if _is_for_bits else _compile_options
+        jax.clear_caches()
 
 
 _MAPS, _MOST_MAPS = Path("/proc/self/maps"), 30_000

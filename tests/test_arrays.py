@@ -62,6 +62,7 @@ def test_values_are_broadcast_to_the_index():
     np.testing.assert_allclose(sum_by_index(index, jnp.array([[0.5], [2.0]]), 2), [0.5, 4.5])
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("size", [1_000, 100_000])
 def test_a_sum_has_the_same_bits_in_every_order(size):
     generator = np.random.default_rng(2)

@@ -229,6 +229,7 @@ class Kept(eqx.Module):
     team: farflung.TabularSoftmax
 
 
+@pytest.mark.bits
 def test_an_algorithm_may_have_arrays_and_differ_between_seeds():
     world = farflung.make_world("room-det")
     shifts = [jnp.arange(4.0), jnp.zeros(4)]

@@ -110,3 +110,8 @@ def test_an_update_has_no_more_steps_than_can_be_counted(run):
         farflung.resume(run)
     with pytest.raises(ValueError, match=r"an update has [\d,]+ steps, but only"):
         farflung.explore("room-det", batch_size=2**31 - 1)
+
+
+def test_networks_that_do_not_fit_into_memory_are_not_made():
+    with pytest.raises(ValueError, match=r"steps and [\d,]+ parameters, but only .* narrower networks \(--hidden\)"):
+        farflung.explore("point-gap", agents=2, hidden=(2**31 - 1,), updates=1, seeds=(0,))

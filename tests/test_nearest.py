@@ -167,6 +167,7 @@ def test_states_that_are_alike_are_at_the_floor_and_counted():
     np.testing.assert_allclose(gains[1, 0, -1], special.digamma(40) - special.digamma(4) + lowest, rtol=1e-5)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("shape", [(5, 2, 2, 33, 2), (3, 2, 1, 1050, 2)])
 def test_results_do_not_depend_on_the_rest_of_the_batch(shape):
     states, entropy = walks(*shape), nearest_neighbours(4)

@@ -42,7 +42,7 @@ def test_a_hosted_world_says_how_it_is_stepped():
 
 
 def test_a_world_of_vectors_says_what_is_projected_on():
-    shown = parsed(world_html(farflung.hosted("Pendulum-v1", project=(0, 2))))
+    shown = parsed(world_html(farflung.hosted("Pendulum-v1", features=(0, 2))))
     assert {
         "vectors of 3 numbers",
         "observation 0, observation 2",

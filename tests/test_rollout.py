@@ -44,6 +44,7 @@ def test_starts_follow_the_start_distribution():
     np.testing.assert_allclose(np.bincount(states[..., 0].ravel(), minlength=12)[[0, 3, 8, 11]] / 10_000, 0.25, atol=0.02)
 
 
+@pytest.mark.bits
 def test_unrolled_and_rolled_loops_give_the_same_trajectories(monkeypatch):
     world = make_tabular_world("maze-stoc")
     team = softmax_team(jax.random.key(0), world, 2)

@@ -3,7 +3,7 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Metrics, gridworld, make_tabular_world, play, train
+from farflung import PGPSE, Explore, Metrics, explore, gridworld, make_tabular_world, play, train
 from farflung.training.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
@@ -41,6 +41,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("algorithm", VARIANTS.values(), ids=VARIANTS)
 def test_a_seeds_results_do_not_depend_on_other_seeds_or_devices(algorithm):
     assert jax.local_device_count() == 2
@@ -54,6 +55,7 @@ def test_a_seeds_results_do_not_depend_on_other_seeds_or_devices(algorithm):
     np.testing.assert_array_equal(metrics.entropy[2], alone_metrics.entropy[0])
 
 
+@pytest.mark.bits
 def test_a_seeds_records_do_not_depend_on_other_seeds():
     _, alone, _ = trained(PGPSE(6), seeds=(0,))
     _, together, _ = trained(PGPSE(6), seeds=range(8))
@@ -66,6 +68,7 @@ def test_seeds_differ():
     assert len(np.unique(logits.reshape(3, -1), axis=0)) == 3
 
 
+@pytest.mark.bits
 def test_what_is_recorded_does_not_change_what_is_learnt():
     rarely, _, logits = trained(log_every=30)
     always, metrics, same = trained(log_every=1)
@@ -124,6 +127,7 @@ def test_a_team_learns_to_part_ways(policy):
     assert metrics.diversity[:, -1].max() > 0.5
 
 
+@pytest.mark.bits
 def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
     rates, decays = np.array([0.1, 0.5, 0.2]), np.array([1.0, 0.9, 0.99])
     each = [PGPSE(2, batch_size=4, learning_rate=rate, decay=decay) for rate, decay in zip(rates, decays, strict=True)]
@@ -133,6 +137,7 @@ def test_seeds_with_learning_rates_of_their_own_train_as_they_would_alone():
         np.testing.assert_array_equal(together[row], alone[0])
 
 
+@pytest.mark.bits
 def test_seeds_with_worlds_of_their_own_train_as_they_would_alone():
     algorithm, stochastic = VARIANTS["the defaults"], make_tabular_world("maze-stoc")
     worlds = [
@@ -169,7 +174,16 @@ def test_the_schedule_has_the_first_every_nth_and_the_last_percent():
     schedule = record_schedule(1000, 100)
     assert schedule == [1, *range(100, 1000, 100), *range(991, 1001)]
     assert record_schedule(1) == [1]
+    assert record_schedule(20) == [*range(1, 21)]
     assert record_schedule(10_000)[:3] == [1, 50, 100]
     assert len(record_schedule(10**7)) < 12_000
     assert last_percent(10_000) == 9_901
     assert last_percent(5) == 5
+
+
+def test_a_setting_may_have_a_number_for_each_seed():
+    both = explore("room-det", agents=2, updates=3, batch_size=4, seeds=(0, 1), learning_rate=(0.1, 0.2))
+    alone = explore("room-det", agents=2, updates=3, batch_size=4, seeds=(1,), learning_rate=0.2)
+    np.testing.assert_array_equal(both.policies.logits[1], alone.policies.logits[0])
+    with pytest.raises(ValueError, match=r"learning_rate needs one number, or one per seed \(3\), not 2"):
+        Explore("room-det", seeds=(0, 1, 2), learning_rate=(0.1, 0.2))

@@ -64,6 +64,7 @@ from .worlds.point_maze import point_map as point_map
 from .worlds.point_maze import point_maze as point_maze
 from .worlds.projection import Box as Box
 from .worlds.projection import Discrete as Discrete
+from .worlds.projection import MultiDiscrete as MultiDiscrete
 from .worlds.tabular import TabularMDP as TabularMDP
 from .worlds.tabular import from_kernel as from_kernel
 from .worlds.tabular import tabular_mdp as tabular_mdp

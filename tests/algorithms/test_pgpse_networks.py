@@ -146,6 +146,7 @@ def test_a_state_that_is_not_finite_ends_its_episode_and_is_reported_with_update
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(last.team))
 
 
+@pytest.mark.bits
 def test_a_seeds_networks_do_not_depend_on_other_seeds():
     world = Walk(neighbours=2, horizon=4)
     algorithm = PGPSE(2, batch_size=4, credit="causal", optimizer="adam", learning_rate=0.01, networks=Networks((3,)))

@@ -26,6 +26,7 @@ def test_a_film_lies_beside_the_run_and_is_not_overwritten(trained, capsys):
     [
         (["--element", "-1"], "element must be a whole number from 0 to 2147483647, not -1"),
         (["--fps", "0"], "fps must be at least 1"),
+        (["--fps", "2147483647"], "fps must be at most 100"),
         (["--seconds", "0"], "seconds must be a positive number"),
         (["--out", "film.mov"], "a film's file ends with .gif or .mp4"),
         (["--out", "nowhere/film.gif"], "there is no directory nowhere"),

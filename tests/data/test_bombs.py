@@ -79,10 +79,10 @@ def test_parquet_whose_footer_says_less_than_its_pages_is_not_unpacked(tmp_path,
     assert read_columns(path, names, "parquet")[0]["observation"].shape == (ROWS,)
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    fewer = content[footer:].replace(varint(ROWS), varint(8192))
+    fewer = content[footer:].replace(varint(ROWS), varint(30_000))
     assert len(fewer) == len(content) - footer
     path.write_bytes(content[:footer] + fewer)
-    assert pyarrow.parquet.read_metadata(path).num_rows == 8192
+    assert pyarrow.parquet.read_metadata(path).num_rows == 30_000
     monkeypatch.setattr(reading, "MOST_BYTES_UNPACKED", 10**6)
     monkeypatch.setattr(reading, "MOST_TIMES_UNPACKED", 1)
     is_refused(read_columns, path, names, "parquet")
@@ -118,3 +118,67 @@ def test_the_map_of_an_environment_has_a_limit(minari, side):
         assert from_minari("others/lake-v0").source.world.num_states == 16
     else:
         is_refused(from_minari, "others/lake-v0")
+
+
+def test_arrow_metadata_that_hide_how_buffers_are_packed_are_refused(tmp_path):
+    table = pyarrow.table({"rewards": np.zeros(3)})
+    for version in pyarrow.ipc.MetadataVersion.V4, pyarrow.ipc.MetadataVersion.V5:
+        options = pyarrow.ipc.IpcWriteOptions(metadata_version=version)
+        with pyarrow.ipc.new_file(tmp_path / f"{version}.arrow", table.schema, options=options) as writer:
+            writer.write_table(table)
+    assert read_columns(tmp_path / "4.arrow", ["rewards"], "arrow")[0]["rewards"].shape == (3,)
+    with pytest.raises(ValueError, match="old version of Arrow's metadata"):
+        read_columns(tmp_path / "3.arrow", ["rewards"], "arrow")
+
+
+def test_hdf5_that_is_packed_is_not_unpacked(minari):
+    path = minari / "others" / "lake-v0" / "data" / "main_data.hdf5"
+    with h5py.File(path, "a") as file:
+        old = file["episode_0/rewards"][()]
+        del file["episode_0/rewards"]
+        file["episode_0"].create_dataset("rewards", data=old, compression="gzip")
+    with pytest.raises(ValueError, match="rewards of episode 0 are packed, which Minari never does"):
+        from_minari("others/lake-v0")
+
+
+def test_hdf5_whose_attributes_are_no_numbers_is_refused(minari):
+    with h5py.File(minari / "others" / "lake-v0" / "data" / "main_data.hdf5", "a") as file:
+        file["episode_0"].attrs["seed"] = np.zeros(1000)
+    with pytest.raises(ValueError, match="the seed of an episode must be a whole number"):
+        from_minari("others/lake-v0")
+
+
+@pytest.fixture
+def pages(tmp_path):
+    """A Parquet file whose one column has a dictionary, and where the page after that begins."""
+    path = tmp_path / "pages.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"x": [1.5, 2.5] * 10}), path, compression="none", write_statistics=False)
+    chunk = pyarrow.parquet.read_metadata(path).row_group(0).column(0)
+    assert read_columns(path, ["x"], "parquet")[0]["x"].shape == (20,)
+    return path, chunk.data_page_offset
+
+
+def test_the_header_of_a_parquet_page_ends(pages):
+    path, page = pages
+    content = bytearray(path.read_bytes())
+    content[page : page + 8] = b"\x19\xf7" + bytes([0x80] * 5) + b"\x40"  # a list of 2^41 numbers of 8 bytes
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="a header that is too long"):
+        read_columns(path, ["x"], "parquet")
+
+
+@pytest.mark.parametrize(
+    ("header", "forged"),
+    [
+        (b"\x4c\x15\x04\x15\x00", b"\x4c\x15\x7e\x15\x00"),  # a dictionary with 63 values instead of 2
+        (b"\x2c\x15\x28\x15\x10", b"\x2c\x15\x7e\x15\x10"),  # a page with 63 values instead of 20
+        (b"\x2c\x15\x28\x15\x10", b"\x2c\x15\x28\x15\x0a"),  # DELTA_BINARY_PACKED
+    ],
+)
+def test_a_parquet_page_with_more_values_than_its_column_or_an_odd_encoding_is_refused(pages, header, forged):
+    path, *_ = pages
+    content = path.read_bytes()
+    assert content.count(header) == 1
+    path.write_bytes(content.replace(header, forged))
+    with pytest.raises(ValueError, match="a page has too many values, or an encoding"):
+        read_columns(path, ["x"], "parquet")

@@ -1,4 +1,6 @@
-"""Observations that are dictionaries, and the seeds of episodes."""
+"""Observations that are dictionaries, the seeds of episodes, and infos."""
+
+import dataclasses
 
 import gymnasium
 import minari
@@ -7,6 +9,9 @@ import pytest
 from minari.data_collector import EpisodeBuffer
 
 from farflung import collect, explore, from_minari, hosted, load_dataset, relabel, save_dataset, to_minari
+from farflung.data.collecting import play_hosted
+from farflung.data.episodes import joined
+from farflung.policies import UniformPolicy
 
 
 class TwoPlaces(gymnasium.Env):
@@ -20,11 +25,12 @@ class TwoPlaces(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place, self.aims = self.np_random.uniform(-0.1, 0.1, 1), self.np_random.uniform(-1, 1, (2, 1))
-        return self._seen(), {}
+        return self._seen(), {"aims": self.aims.copy(), "name": "two"}
 
     def step(self, action):
         self.place = np.clip(self.place + 0.1 * action, -1, 1)
-        return self._seen(), float(self.place[0]), False, False, {}
+        info = {"is_left": bool(self.place[0] < 0), "costs": {"fuel.used": abs(action[0])}, "picture": np.zeros((9, 9))}
+        return self._seen(), float(self.place[0]), False, False, info | {"aims": self.aims.copy(), "name": "two"}
 
     def _seen(self):
         return {"place": self.place.astype(np.float32), "aims": self.aims.astype(np.float32)}
@@ -38,7 +44,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def data():
     gymnasium.register("TwoPlaces-v0", entry_point=f"{__name__}:TwoPlaces", max_episode_steps=5)
-    yield collect(explore(hosted("TwoPlaces-v0", project=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
+    yield collect(explore(hosted("TwoPlaces-v0", features=2), agents=2, updates=1, batch_size=1, seeds=(0,)), 4)
     del gymnasium.registry["TwoPlaces-v0"]
 
 
@@ -64,10 +70,59 @@ def test_a_dictionary_is_written_as_one_and_read_as_a_vector(data, data_format):
     assert found.source.metadata["observation_parts"] == data.source.metadata["observation_parts"]
 
 
+def test_the_numbers_of_infos_are_those_of_the_environment(data):
+    assert list(data.infos) == ["aims", "costs:fuel:used", "is_left"]
+    environment = gymnasium.make("TwoPlaces-v0")
+    for episode in range(4):
+        _, info = environment.reset(seed=int(data.seeds[episode]))
+        assert np.isnan([data.infos["is_left"][episode, 0], data.infos["costs:fuel:used"][episode, 0]]).all()
+        for time in range(6):
+            np.testing.assert_array_equal(data.infos["aims"][episode, time], info["aims"].ravel())
+            if time:
+                assert data.infos["is_left"][episode, time] == info["is_left"]
+                assert data.infos["costs:fuel:used"][episode, time] == info["costs"]["fuel.used"]
+            if time < 5:
+                *_, info = environment.step(data.actions[episode, time])
+
+
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_files_have_the_seeds(data, tmp_path, suffix):
+def test_files_have_the_seeds_and_the_infos(data, tmp_path, suffix):
+    data = relabel(data, goal=(0.1,), goal_radius=0.05)  # some episodes end early, and nothing is left after their ends
+    assert len(set(data.lengths.tolist())) > 1
+    assert not any(info[~data.is_observed].any() for info in data.infos.values())
     save_dataset(data, tmp_path / f"data{suffix}")
-    np.testing.assert_array_equal(load_dataset(tmp_path / f"data{suffix}").seeds, data.seeds)
+    found = load_dataset(tmp_path / f"data{suffix}")
+    np.testing.assert_array_equal(found.seeds, data.seeds)
+    assert found.infos.keys() == data.infos.keys()
+    for name, info in data.infos.items():
+        np.testing.assert_array_equal(found.infos[name], info[:, : found.observations.shape[1]])
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow"])
+def test_minari_has_the_infos(data, data_format):
+    to_minari(data, "two-v0", data_format=data_format)
+    for number, episode in enumerate(minari.load_dataset("two-v0")):
+        assert episode.infos.keys() == data.infos.keys()
+        for name, info in data.infos.items():
+            np.testing.assert_array_equal(episode.infos[name], info[number])
+
+
+def test_all_parts_have_the_infos_of_the_first(data, monkeypatch):
+    monkeypatch.setattr("farflung.data.collecting._HOSTED_TRANSITIONS_PER_PART", 10)
+    world = hosted("TwoPlaces-v0", features=2)
+    parts = play_hosted(world, UniformPolicy(world.actions, 2), 4, 0, {})
+    first = next(parts)
+    monkeypatch.setattr(TwoPlaces, "step", lambda self, action: (self._seen(), 0.0, False, False, {"later": 1}))
+    second = next(parts)
+    assert first.infos.keys() == second.infos.keys() == data.infos.keys()
+    assert np.isnan(second.infos["is_left"]).all()
+    assert np.isfinite(second.infos["aims"][:, 0]).all()
+    assert len(joined([first, second])) == 4
+
+
+def test_a_name_that_not_every_format_can_store_is_refused(data):
+    with pytest.raises(ValueError, match=r"the name of an info has letters, .* unlike 'a/../b'"):
+        dataclasses.replace(data, infos={"a/../b": data.observations[..., 0]})
 
 
 def test_a_goal_in_a_dictionary_is_reached_in_the_recovered_environment(data):

@@ -79,7 +79,7 @@ def virtual(file, path):
 
 
 def huge(file, _):
-    file["episode_0"].create_dataset("observations", (10**12,), "i8", chunks=(10**6,), compression="gzip")
+    file["episode_0"].create_dataset("observations", (10**12,), "i8", chunks=(10**6,))
 
 
 def of_text(file, _):

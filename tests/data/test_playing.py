@@ -14,6 +14,8 @@ from farflung.data.stages import stages, trained_again
 from farflung.policies import EpsilonPolicy, Networks, neural_team
 from farflung.worlds.projection import Box, Discrete
 
+pytestmark = pytest.mark.bits
+
 
 def test_a_softened_table_mixes_flatter_probabilities_with_equal_ones():
     team = softmax_team(jr.key(0), make_run("room-det").world, 2, scale=3.0)

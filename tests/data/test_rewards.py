@@ -65,6 +65,7 @@ def test_goals_are_still_learnt_if_asked_for(corridor):
     assert learn_offline(corridor, task="goals", batches=5, seeds=(0,)).goals.tolist() == [0, 1, 3, 4]
 
 
+@pytest.mark.bits
 def test_q_values_of_rewards_are_those_of_the_goal_that_pays_them():
     world, generator = gridworld("..S..", horizon=6), np.random.default_rng(0)
     states, actions = generator.integers(5, size=200), generator.integers(4, size=200)

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from tests.made_runs import made_continuous_run, made_run
 
-from farflung import TabularSoftmax, gridworld
-from farflung.figures.film import draw_episode, episode_of, film
+from farflung import TabularSoftmax, explore, gridworld, hosted
+from farflung.figures.film import draw_episode, draw_frames, episode_of, film
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,15 @@ def test_a_film_has_a_picture_for_each_step_and_holds_the_last_one(run, tmp_path
     assert seen == [(number, 6) for number in range(1, 7)]
     assert durations[-1] > 1500 > 5 * max(durations[:-1])
     assert [child.name for child in tmp_path.iterdir()] == ["film.gif"]
+
+
+@pytest.mark.parametrize(("seconds", "fps"), [(1e-300, 1), (1.7e308, 100)])
+def test_extreme_settings_make_no_more_pictures_than_needed(run, tmp_path, monkeypatch, seconds, fps):
+    with Image.open(film(run, tmp_path / "film.gif", seconds=seconds, fps=fps)) as picture:
+        assert picture.n_frames == (2 if seconds < 1 else 6)
+    monkeypatch.setattr("farflung.figures.film._MOST_FRAMES", 5)
+    with pytest.raises(ValueError, match="a film has at most 5 pictures, not 6: choose fewer seconds or fps"):
+        film(run, tmp_path / "other.gif")
 
 
 def test_the_visited_cells_are_counted_up_to_each_time(run):
@@ -64,3 +73,18 @@ def test_an_episode_that_cannot_be_filmed_is_refused(run, tmp_path):
     with pytest.raises(ValueError, match=r"ends with \.gif or \.mp4, unlike film\.avi"):
         film(run, tmp_path / "film.avi")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hosted_world_is_filmed_on_its_map_and_as_it_renders(tmp_path):
+    rooms = hosted("minigrid:MiniGrid-Empty-5x5-v0", observe=("agent_pos", "agent_dir"), horizon=3, tile_size=4)
+    run = explore(rooms, agents=2, updates=2, batch_size=2, seeds=(0,))
+    episode = episode_of(run)
+    assert episode.points.shape == (2, 1, 4, 2)
+    assert episode.covered(0)[0] == 1  # all agents start in one cell
+    figure, _, horizon = draw_frames(run)
+    first = [axis.images[0].get_array().copy() for axis in figure.axes]
+    assert horizon == 3
+    assert [frame.shape for frame in first] == [(20, 20, 3)] * 2
+    np.testing.assert_array_equal(*first)
+    with pytest.raises(ValueError, match="compiled and renders no frames"):
+        draw_frames(made_run("room-det"))

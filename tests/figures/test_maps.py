@@ -4,8 +4,18 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from farflung import figures, gridworld, make_vector_world
-from farflung.figures.maps import Plane, cells_of, draw_coverage, draw_paths, is_jump, plane_of, points_of
+from farflung import figures, from_gymnasium, gridworld, make_vector_world
+from farflung.figures.maps import (
+    Plane,
+    cells_of,
+    draw_coverage,
+    draw_on_map,
+    draw_paths,
+    is_jump,
+    on_grid,
+    plane_of,
+    points_of,
+)
 
 
 def test_cells_are_those_of_the_projection():
@@ -65,3 +75,22 @@ def test_a_map_shows_each_states_value_in_its_cell():
     world = gridworld("S.#\n..#")
     image = figures.draw_on_map(Figure().subplots(), world, np.asarray(jnp.arange(4.0)))
     np.testing.assert_array_equal(image.get_array().filled(np.nan), [[0, 1], [2, 3]])
+
+
+def test_the_visits_of_all_states_in_a_cell_add_up():
+    taxi = from_gymnasium("Taxi-v4")
+    visits = np.random.default_rng(0).random(taxi.num_states)
+    expected = np.zeros((5, 5))
+    for (row, column), value in zip(np.asarray(taxi.positions), visits, strict=True):
+        expected[row, column] += value
+    np.testing.assert_allclose(on_grid(taxi, visits), expected)
+
+
+def test_a_map_of_frozen_lake_marks_the_start_the_holes_and_the_goal():
+    lake = from_gymnasium("FrozenLake-v1")
+    axis = Figure().subplots()
+    draw_on_map(axis, lake, np.ones(lake.num_states))
+    assert {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in axis.texts} == {
+        **{(0, 0): "S", (3, 3): "G"},
+        **dict.fromkeys([(1, 1), (1, 3), (2, 3), (3, 0)], "x"),
+    }

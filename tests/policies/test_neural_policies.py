@@ -1,3 +1,5 @@
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ from scipy import integrate, stats
 from farflung import policies
 from farflung.policies import Networks, UniformPolicy
 from farflung.worlds.named_vectors import make_vector_world
-from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.projection import Box, Discrete, MultiDiscrete
 
 CAR, DISCRETE_CAR, GAP = (make_vector_world(name) for name in ("mountain-car", "mountain-car-discrete", "point-gap"))
 neural_team = jax.jit(policies.neural_team, static_argnums=(2, 3))
@@ -163,3 +165,22 @@ def test_states_after_the_end_do_not_count_in_the_gradient():
     ended = gradient(team, states + end, actions, weights, bonus=0.3)
     shorter = gradient(team, states[:, :, :, :2], actions[:, :, :, :2], weights[..., :2], bonus=0.3)
     jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6), ended, shorter)
+
+
+def test_several_choices_at_once_are_independent_given_the_state():
+    world = dataclasses.replace(CAR, actions=MultiDiscrete((3, 2)))
+    team = neural_team(jax.random.key(0), world, 2, Networks((4,)), scale=3.0)
+    actions = np.array(list(np.ndindex(3, 2)), np.int32)
+    found = log_probabilities(team, in_batch(np.repeat(STATES[:1], 6, axis=0)), in_batch(actions))[0, 0, 0]
+    outputs = by_hand(team, 0, STATES[0])
+    expected = np.log([softmax(outputs[:3])[first] * softmax(outputs[3:])[second] for first, second in actions])
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    entropy = policy_entropies(team, in_batch(STATES[:1]))[0, 0, 0, 0]
+    np.testing.assert_allclose(entropy, -np.sum(np.exp(expected) * expected), rtol=1e-4)
+    drawn = draw(of_agent(team, 0), np.random.default_rng(0).random((20_000, 2), np.float32), STATES[0])
+    shares = np.bincount(np.asarray(drawn) @ [2, 1], minlength=6) / 20_000
+    np.testing.assert_allclose(shares, np.exp(expected), atol=0.02)
+
+
+def softmax(values):
+    return np.exp(values) / np.exp(values).sum()

@@ -22,6 +22,8 @@ from farflung.studies.ablate.experiment import (
 )
 from farflung.studies.ablate.report import is_ordered, write_ablation
 
+pytestmark = pytest.mark.bits
+
 CONFIG = Ablate(
     worlds=("room-det",),
     agents=(2,),

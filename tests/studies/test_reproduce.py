@@ -15,6 +15,8 @@ from farflung.studies.reproduce.claims import Cell, Training, claims
 from farflung.studies.reproduce.report import training_name, write_report
 from farflung.training.metrics import occupancy
 
+pytestmark = pytest.mark.bits
+
 CONFIG = Reproduce(worlds=("room-det", "maze-stoc"), agents=(2, 3), seeds=2, updates=20, datasets=3)
 CODE, TEXT = Training("code", "sum"), Training("text", "sum")
 TRAININGS = [CODE, Training("code", "mean"), TEXT, Training("text", "mean")]

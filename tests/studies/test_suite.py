@@ -75,6 +75,7 @@ def test_configs_that_differ_in_more_than_numbers_train_apart(tmp_path, changes)
     assert compiled_for([GROUPS[0], {"other": other}], tmp_path) == [["room-det"] * 2, ["room-stoc"]]
 
 
+@pytest.mark.bits
 @pytest.mark.usefixtures("on_gpu")
 def test_training_side_by_side_gives_the_same_results_as_training_alone(tmp_path):
     reported = []

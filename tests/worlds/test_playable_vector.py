@@ -5,6 +5,8 @@ from gymnasium.vector import AutoresetMode
 
 import farflung  # noqa: F401  (registers the ids)
 
+pytestmark = pytest.mark.bits
+
 SEVERAL_STARTS = "S..G\n.#..\nS..S"
 WORLDS = {
     "maze": ("farflung/Maze-v0", {"stochastic": True}),

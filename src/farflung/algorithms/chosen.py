@@ -20,7 +20,7 @@ _FOR_EVERY_ALGORITHM = {
 }
 """Settings that hold for an algorithm of a user's own too."""
 
-_NAMED: dict[str, Callable[[Explore, Any, Credit | None], Algorithm]] = {"diayn": diayn}
+_NAMED: dict[str, Callable[[Explore, Any, Credit | None], Any]] = {"diayn": diayn}
 """Algorithms beside pgpse, by name."""
 OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
 """An algorithm, or a function of a config and a world that makes one."""

@@ -53,7 +53,7 @@ class DIAYNState(NamedTuple):
 
 
 class DIAYN(eqx.Module):
-    r"""PGPSE on the reward $\log q(i \mid s) + \log m$ of each state, where the discriminator q learns to tell the agents apart.
+    r"""PGPSE on the reward $\log q(i \mid s) + \log m$ of each state; the discriminator q learns to tell the agents apart.
 
     The mean reward is a lower bound of the mutual information $I(i; s)$ of agent and state, for any q, and equal to it for the
     best q. The bonus for the policies' entropy is PGPSE's.

@@ -105,6 +105,8 @@ class PGPSE(eqx.Module):
             objective: instead of the algorithm's, for one that is learned as well.
         """
         weights = self.weights(world, trajectories.states, state.team, objective)
+        if trajectories.acting is not None:  # after an episode's end nobody acts
+            weights = jnp.where(trajectories.acting < world.num_states, weights, 0.0)
         if self.steps_per_batch == 1:
             latest = self._step(state, trajectories, weights)
         else:

@@ -1,5 +1,6 @@
 """Ceilings: certified upper bounds on the entropy of the states that a team visits."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,10 @@ class Ceiling:
     def percentage(self, entropy: Any) -> Any:
         """One or several entropies in nats, as percentages of the bound."""
         return 100 * entropy / self.bound if self.bound > 0 else np.full_like(entropy, 100.0)
+
+    def in_units_of(self, num_states: int) -> "Ceiling":
+        """The same bound, where the number of states is known only after training."""
+        return dataclasses.replace(self, normalized_bound=_normalized(self.bound, num_states))
 
     def as_json(self) -> dict[str, Any]:
         names = ("bound", "normalized_bound", "exact", "method", "value", "seconds")

@@ -1,7 +1,5 @@
 """The ceiling as a linear program or, in deterministic worlds, as an integer program; HiGHS solves both."""
 
-import contextlib
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +9,7 @@ from scipy.sparse import coo_array, csr_array
 
 from farflung.bounds.climb import TeamEntropy
 from farflung.bounds.flows import Flows
+from farflung.config.checks import free_memory
 
 _BYTES_PER_NONZERO = 1000  # as measured with HiGHS
 _MANY_VARIABLES = 4000
@@ -62,14 +61,6 @@ def check_memory(flows: Flows, num_agents: int) -> None:
             f"the program would take about {needed / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free: "
             "choose the method 'frank-wolfe', which needs no more memory than the world"
         )
-
-
-def free_memory() -> float:
-    """The machine's available memory in bytes; infinite on systems without /proc/meminfo."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
-    return float("inf")
 
 
 def build(flows: Flows, num_agents: int) -> Program:

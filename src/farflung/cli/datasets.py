@@ -172,7 +172,8 @@ def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Cons
     world = contents.source.world  # where a policy that is learnt from the dataset can be tested
     can_reach = world is not None and (world.table is not None or world.starts)
     if summary["format"] != "d3rlpy" and (can_reach or (contents.has_rewards and summary["environment"] is not None)):
-        lines.append(f"next: farflung offline {summary['dataset']}")
+        reward = contents.source.metadata.get("reward")  # a file's function is called only if the user names it again
+        lines.append(f"next: farflung offline {summary['dataset']}{'' if reward is None else f' --reward {reward}'}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 

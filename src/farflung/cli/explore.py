@@ -50,7 +50,7 @@ def explore(
     force: Annotated[bool, switch("Replace a run that is in the output directory.")] = False,
 ) -> int:
     """Train a team of agents that visit, together, as many different states as evenly as possible."""
-    find_here(config.world, config.algorithm, config.credit, config.objective)
+    find_here(config.world, config.algorithm, config.credit, config.objective, *(world.features or ()))
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()
@@ -63,11 +63,12 @@ def explore(
 
         def train(**options: Any) -> "Run":
             with claimed(folder) as place:  # before the world is made, since an environment may change the current directory
-                made = None
-                if given := world.given:
-                    if "env_options" in given:
-                        given["env_options"] = _parsed(given["env_options"])
-                    made = make_world(config.world, horizon=config.horizon, slip=config.slip, **given)
+                given = world.given
+                if "env_options" in given:
+                    given["env_options"] = _parsed(given["env_options"])
+                made = make_world(config.world, horizon=config.horizon, slip=config.slip, **given)
+                for note in () if printing.quiet else made.notes:
+                    print(note, file=sys.stderr)
                 return explore_config(config, made, given=config.given, out=place, force=force, **options)
 
         return _train(train, folder, config.world, printing, checkpoints, logging)

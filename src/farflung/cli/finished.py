@@ -137,6 +137,7 @@ def film(
                 element=config.element,
                 seconds=config.seconds,
                 fps=config.fps,
+                rendered=config.rendered,
                 force=force,
                 on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
             )

@@ -1,5 +1,6 @@
 """Checks of settings: a mistake becomes a ValueError of one line that says what was expected and what came."""
 
+import contextlib
 import difflib
 import importlib
 import math
@@ -8,10 +9,11 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from farflung.config.imports import import_module
-from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS
+from farflung.config.options import CONTINUOUS_WORLDS, PAPER_WORLDS, SUITES
 
 _LONGEST = 4096
 _LARGEST_FLOAT = 3.4e38  # of 32 bits
@@ -34,6 +36,14 @@ def whole_number(name: str, value: Any, most: int | float = MOST) -> int:
 def num_cores() -> int:
     """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> float:
+    """The machine's available memory in bytes; infinite on systems without /proc/meminfo."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
 
 
 def printable(text: str) -> str:
@@ -191,9 +201,12 @@ def unknown_name(kind: str, name: object, candidates: Iterable[str], known: Sequ
 
 
 def check_world(name: str) -> None:
-    """Raises ValueError unless there is a world, a map file, a Gymnasium id or an importable object of that name."""
+    """Raises ValueError unless there is a world, a map file, a Gymnasium id or an importable object of that name.
+
+    Environments of JAX suites are checked where they are made.
+    """
     named = (*PAPER_WORLDS, *CONTINUOUS_WORLDS)
-    if name in named or is_map_file(name):
+    if name in named or is_map_file(name) or is_suite(name):
         return
     if name and os.path.isdir(name):  # noqa: PTH112
         raise ValueError(f"{name!r} is a directory, not a map")
@@ -214,6 +227,11 @@ def check_world(name: str) -> None:
     elif plain not in gymnasium.registry:
         candidates = [*named, *gymnasium.registry]
         raise ValueError(f"{unknown_name('world', name, candidates, named)}, the path of a map or a Gymnasium id")
+
+
+def is_suite(name: str) -> bool:
+    """Whether a world's name begins with that of a JAX suite, as in `gymnax:MountainCar-v0`."""
+    return ":" in name and name.partition(":")[0] in SUITES
 
 
 def is_map_file(name: str) -> bool:

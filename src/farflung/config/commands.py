@@ -12,6 +12,8 @@ from farflung.config import checks, options
 from farflung.config.options import DERIVED, Derived, default_is, one_of
 
 RunPath = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+_MOST_FPS = 100
+"""GIFs count hundredths of a second."""
 WorldAgain = Annotated[str | None, default_is("the world that the run names", "MODULE:NAME")]
 
 
@@ -223,7 +225,7 @@ class Compare:
 class Film(_OfRun):
     """Film a trained team: all agents move over the map, and the cells that they have visited light up.
 
-    RUN is a directory that `farflung explore` has written, in a world that is a map or whose states are vectors.
+    RUN is a directory that `farflung explore` has written, in a world that is a map, whose states are vectors, or that renders.
     """
 
     element: int = 0
@@ -231,13 +233,15 @@ class Film(_OfRun):
     seconds: float = 8.0
     """Maximum length of the film in seconds."""
     fps: int = 12
-    """Maximum number of frames per second; a film has at most one frame per step of an episode."""
+    """Maximum number of frames per second, up to 100; a film has at most one frame per step of an episode."""
+    rendered: bool = False
+    """Show what the Gymnasium environment itself renders (rgb_array), one picture per agent, instead of a map."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.element, int) or not 0 <= self.element <= checks.MOST:
             raise ValueError(f"element must be a whole number from 0 to {checks.MOST}, not {self.element!r}")
         checks.check_positive("seconds", self.seconds)
-        object.__setattr__(self, "fps", checks.whole_number("fps", self.fps))
+        object.__setattr__(self, "fps", checks.whole_number("fps", self.fps, _MOST_FPS))
 
 
 def check_dataset_id(name: str) -> None:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,6 +19,7 @@ _RATES, _NEURAL_RATES = (
     ", ".join(f"{rate} {name}" for name, rate in rates.items())
     for rates in (options.LEARNING_RATES, options.NEURAL_LEARNING_RATES)
 )
+_ALL_RATES = f"{_RATES}; states numbered as they are met: {options.NOISY_LEARNING_RATE} adam; networks: {_NEURAL_RATES}"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Explore:
 
     WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
     S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
-    mountain-car, mountain-car-discrete, pendulum, ant); the id of a Gymnasium environment (MODULE:ID imports the module
+    mountain-car, mountain-car-discrete, pendulum, ant); an environment of a JAX suite (gymnax:ID, craftax:ID, navix:ID,
+    xminigrid:ID, jumanji:ID, brax:ID, playground:ID); the id of a Gymnasium environment (MODULE:ID imports the module
     first); or MODULE:NAME, a world of your own. Where states are vectors, policies are neural networks. A Gymnasium
     environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped in Python.
     """
@@ -36,7 +38,7 @@ class Explore:
     """Of each config: the settings that differ from their defaults."""
 
     world: options.World
-    """Name of a world, path of a map, Gymnasium id, or MODULE:NAME of your own world."""
+    """Name of a world, path of a map, Gymnasium id, SUITE:ID of a JAX suite, or MODULE:NAME of your own world."""
     agents: int = 6
     """Agents in the team, each in its own copy of the world (m in the paper)."""
     trajectories: int = 1
@@ -49,9 +51,7 @@ class Explore:
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = (
-        options.ALGORITHM
-    )
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.ALGORITHM
     """Training algorithm: policy gradient on the objective (pgpse), policy gradient on a learned discriminator of the agents
     (diayn), or MODULE:NAME of your own."""
     objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
@@ -70,7 +70,7 @@ class Explore:
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
-    learning_rate: Annotated[Derived[float], default_is(f"{_RATES}; networks: {_NEURAL_RATES}", "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[float], default_is(_ALL_RATES, "FLOAT")] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
@@ -106,7 +106,7 @@ class Explore:
     """Stop early when the mean of the objective no longer grows."""
     seeds: tuple[int, ...] = options.PAPER_SEEDS
     """Random seeds: one independent training per seed, all in parallel."""
-    log_every: Annotated[int | None, default_is("about 200 records, 25 to 1000 updates apart")] = None
+    log_every: Annotated[int | None, default_is("20 to 200 records, at most 1000 updates apart")] = None
     """Updates between two records of the metrics."""
 
     def __post_init__(self) -> None:
@@ -155,14 +155,23 @@ class Explore:
         if self.single and self.independent:
             raise ValueError("--single and --independent exclude each other")
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+        for name in options.PER_SEED:
+            if isinstance(values := getattr(self, name), Iterable):
+                numbers = tuple(map(float, values))
+                if len(numbers) != len(self.seeds):
+                    raise ValueError(f"{name} needs one number, or one per seed ({len(self.seeds)}), not {len(numbers)}")
+                object.__setattr__(self, name, numbers)
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("the seeds must differ from one another: equal seeds give equal runs")
         object.__setattr__(self, "given", {name: getattr(self, name) for name in given})
 
-    def resolved(self, *, has_vectors: bool) -> "Explore":
+    def resolved(self, *, has_vectors: bool, knows_all_states: bool = True) -> "Explore":
         """The config for a world whose states are vectors or not: filled in with the defaults for that kind of world.
 
         Raises ValueError if a setting is for the other kind.
+
+        Args:
+            knows_all_states: whether the number of states is known; otherwise they are numbered as they are met.
         """
         if has_vectors:
             if self.is_neural:
@@ -179,7 +188,14 @@ class Explore:
                 raise ValueError(
                     f"{field.name} is for networks, and {self.world} has numbered states, whose policies are tables"
                 )
+        if self.optimizer == "adam" and not knows_all_states and "learning_rate" not in self.given:
+            return Explore(**{**self.given, "learning_rate": options.NOISY_LEARNING_RATE})
         return self
+
+    def of_seed(self, row: int) -> "Explore":
+        """The config of one seed, where a setting has one number per seed."""
+        own = {name: getattr(self, name)[row] for name in options.PER_SEED if isinstance(getattr(self, name), tuple)}
+        return replace(self, seeds=self.seeds[row : row + 1], **own) if own else self
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; those that older versions don't know only if they are not the default ones."""
@@ -241,22 +257,28 @@ class WorldOptions:
     hosted: bool = False
     """Call the environment's own step() although it has a transition table. Much slower."""
     observe: Annotated[tuple[str, ...] | None, default_is("the observation", "NAME [NAME ...]")] = None
-    """Attributes of a Gymnasium environment that replace its observation, such as MiniGrid's agent_pos and agent_dir."""
+    """What replaces the observation of a Gymnasium environment: entries of its dictionary, attributes of the environment (such
+    as MiniGrid's agent_pos and agent_dir), or pixels, its rendered frame."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
-    """Keyword arguments for gymnasium.make, or for the world ant; each value is read as JSON or, failing that, as text."""
+    """Keyword arguments for gymnasium.make, for the environment of a JAX suite (layout=random draws a new layout in each
+    episode), or for the world ant; each value is read as JSON or, failing that, as text."""
     copies: int = 64
     """Copies of a Gymnasium environment that are stepped together in one process."""
     workers: int = 0
     """Worker processes, at most 32 per CPU core, each with its own copy of a slow Gymnasium environment; 0 uses none."""
     timeout: float = 60.0
     """Seconds without a response after which a worker process is restarted."""
-    project: Annotated[tuple[int, ...] | None, default_is("all if there are at most 3, else 0 1", "INT [INT ...]")] = None
-    """Indices (from 0) of the numbers in a vector observation whose entropy is maximised."""
+    features: Annotated[
+        tuple[str, ...] | None, default_is("all numbers of up to 3, else the first two; encoder for images", "NAME [NAME ...]")
+    ] = None
+    """Numbers whose entropy is maximised, where that is not all that policies see: names or indices (from 0) of numbers in an
+    observation, names of attributes of a Gymnasium environment, MODULE:NAME of a function of the state, or encoder, the space
+    of a fixed random network."""
     neighbours: Annotated[int | None, default_is("4, or the named world's own")] = None
     """k of the k-nearest-neighbour entropy estimate where states are vectors; 0 counts grid cells instead."""
     bins: Annotated[tuple[int, ...] | None, default_is("20 where states are vectors", "INT [INT ...]")] = None
-    """Grid cells per feature. If actions are discrete and neither --project nor --neighbours is given, each cell is a state and
-    policies are tables."""
+    """Grid cells per feature. If actions are discrete and neither --features nor --neighbours is given, each cell is a state
+    and policies are tables."""
     low: Annotated[
         tuple[float, ...] | None,
         default_is("the space's lower bounds; without bounds, three times the range of random actions", "FLOAT [FLOAT ...]"),

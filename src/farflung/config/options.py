@@ -19,6 +19,15 @@ CONTINUOUS_WORLDS = (
     "pendulum",
     "ant",
 )
+COMPILED_TWINS = {
+    "MountainCar-v0": "mountain-car-discrete",
+    "MountainCarContinuous-v0": "mountain-car",
+    "Pendulum-v1": "pendulum",
+    "Ant-v5": "ant",
+}
+"""Gymnasium environments that are compiled worlds too."""
+SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")
+"""JAX suites whose environments are worlds, under names such as `gymnax:MountainCar-v0`."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, OBJECTIVE = "pgpse", "state"
 """The default training algorithm and the default objective (the entropy of states that the world proposes)."""
@@ -51,8 +60,13 @@ SCHEDULES = {"code": (0.15, 1.0), "text": (0.1, 0.999)}
 """The learning rate and its decay per update in the paper's released code, and in its text."""
 LEARNING_RATES = {"sgd": 0.15, "adam": 0.15, "natural": 3.0, "trust-region": 0.003}
 """Default learning rate of each optimiser for tabular policies, and below for neural networks."""
+NOISY_LEARNING_RATE = 0.03
+"""Default learning rate of Adam for tables where states are numbered as they are met: each is visited rarely, and Adam's steps
+are as large for rare, noisy gradients as for others."""
 NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
 OPTIMIZERS, NEURAL_OPTIMIZERS = tuple(LEARNING_RATES), tuple(NEURAL_LEARNING_RATES)
+PER_SEED = ("learning_rate", "decay", "init_scale", "entropy_bonus", "bonus_decay", "clip")
+"""Settings that can have one number for all seeds, or one for each."""
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 TABLES = ("stationary", "time-dependent")
 NETWORKS = ("neural", "shared-trunk")

@@ -8,6 +8,8 @@ import io
 import json
 import math
 import stat
+import sysconfig
+import traceback
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -111,6 +113,15 @@ def reason(error: BaseException) -> str:
         return error.strerror
     lines = str(error).split("\n")
     return lines[0] or type(error).__name__
+
+
+def where_raised(error: BaseException) -> str:
+    """The exception's type, and the line that raised it: the last one outside of Python's own modules."""
+    python = sysconfig.get_path("stdlib")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith((python, "<")) or "site-packages" in each.filename]
+    frames = own or frames
+    return f"{type(error).__name__} in line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
 
 
 def member(directory: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from farflung.config.checks import optional_package
 from farflung.config.reading import read_arrays, reading, spend
 from farflung.data.columns import EXTRA, read_columns
-from farflung.data.episodes import COLUMNS, Contents, Dataset, checked, padded
+from farflung.data.episodes import Contents, Dataset, checked, from_columns, padded
 from farflung.data.sources import from_json, size_of, source_to_json, to_json
 from farflung.runs.destinations import Destination, claimed_file
 from farflung.runs.files import write_errors
@@ -25,6 +26,9 @@ KEY = "farflung"
 _SIZE = "farflung_size"
 """The name of the text with the size of a dataset, in a Parquet file."""
 _MOST_NUMBERS = 2**22
+_INFO, _NEXT_INFO = "info/", "next_info/"
+_FURTHER = re.compile(r"seed|(next_)?info/[^.]+")
+"""The columns that a Parquet file may lack."""
 _PARQUET = ("episode", "agent", "observation", "action", "reward", "next_observation", "terminated", "truncated")
 
 Parts = Iterable[Dataset]
@@ -86,11 +90,11 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
         for part in contents.counting(parts):
             files = files or {name: stack.enter_context(tempfile.TemporaryFile(dir=path.parent)) for name in part.columns}
             for name, file in files.items():
-                file.write(np.ascontiguousarray(getattr(part, name)).data)
+                file.write(np.ascontiguousarray(part.columns[name]).data)
         last = contents.latest
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             for name, file in files.items():
-                values = getattr(last, name)
+                values = last.columns[name]
                 shape = (contents.num_episodes, *values.shape[1:])
                 header = {"descr": np.lib.format.dtype_to_descr(values.dtype), "fortran_order": False, "shape": shape}
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -104,8 +108,7 @@ def _write_npz(parts: Parts, path: Path) -> Contents:
 
 def _read_npz(path: Path) -> Dataset:
     arrays = read_arrays(path)
-    columns = {name: arrays[name] for name in COLUMNS}
-    return Dataset(**columns, source=from_json(str(arrays[KEY])), seeds=arrays.get("seeds"))
+    return from_columns(arrays, from_json(str(arrays[KEY])))
 
 
 def _write_parquet(parts: Parts, path: Path) -> Contents:
@@ -148,6 +151,8 @@ def _parquet_columns(dataset: Dataset, first_episode: int) -> dict[str, np.ndarr
         "action": steps.actions,
         "reward": steps.rewards,
         "next_observation": steps.next_observations,
+        **{f"{_INFO}{name}": info[:, :-1][is_step] for name, info in dataset.infos.items()},
+        **{f"{_NEXT_INFO}{name}": info[:, 1:][is_step] for name, info in dataset.infos.items()},
         "terminated": each(is_last & dataset.terminated[:, None]),
         "truncated": each(is_last & dataset.truncated[:, None]),
     }
@@ -160,7 +165,7 @@ def _parquet_column(pyarrow: Any, values: np.ndarray) -> Any:
 
 
 def _read_parquet(path: Path) -> Dataset:
-    columns, metadata = read_columns(path, _PARQUET, "parquet", optional=("seed",))
+    columns, metadata = read_columns(path, _PARQUET, "parquet", is_optional=_FURTHER.fullmatch)
     size = metadata.get(_SIZE.encode())
     source = from_json(metadata[KEY.encode()].decode(), None if size is None else size.decode())
     starts = np.diff(columns["episode"], prepend=-1)
@@ -172,24 +177,26 @@ def _read_parquet(path: Path) -> Dataset:
     last = np.cumsum(lengths) - 1
     is_step = np.arange(lengths.max()) < lengths[:, None]
 
-    def by_episode(name: str, first_column: int = 0) -> np.ndarray:
-        values = columns[name]
-        array = np.zeros((len(lengths), lengths.max() + first_column, *values.shape[1:]), values.dtype)
-        array[:, first_column:][is_step] = values
+    def of_steps(name: str) -> np.ndarray:
+        array = np.zeros((*is_step.shape, *columns[name].shape[1:]), columns[name].dtype)
+        array[is_step] = columns[name]
         return array
 
-    observations = by_episode("next_observation", 1)
-    observations[:, 0] = columns["observation"][last - lengths + 1]
+    def of_observations(name: str) -> np.ndarray:
+        first = columns[name][last - lengths + 1]
+        return np.concatenate([first[:, None], of_steps(f"next_{name}")], axis=1)
+
     return Dataset(
-        observations,
-        by_episode("action"),
-        by_episode("reward"),
+        of_observations("observation"),
+        of_steps("action"),
+        of_steps("reward"),
         lengths,
         columns["terminated"][last],
         columns["truncated"][last],
         columns["agent"][last],
         source,
         columns["seed"][last] if "seed" in columns else None,
+        {name.removeprefix(_INFO): of_observations(name) for name in columns if name.startswith(_INFO)},
     )
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.config import Explore
-from farflung.config.checks import check_playing, whole_number, whole_seeds
+from farflung.config.checks import check_playing, free_memory, whole_number, whole_seeds
 from farflung.config.options import ALGORITHM
 from farflung.data.archives import load_dataset, write_dataset
-from farflung.data.episodes import Dataset, Source, cut, joined, vector_episodes
+from farflung.data.episodes import Dataset, Source, blank_after_ends, cut, joined, vector_episodes
 from farflung.data.goals import Place, Reward, relabel
 from farflung.data.sources import hosted_table_source, hosted_vector_source, source_of
 from farflung.data.stages import stages
@@ -39,6 +39,8 @@ _TRANSITIONS_PER_PART = 2**18
 _VECTOR_TRANSITIONS_PER_PART = 2**15
 """Fewer, as a simulator's step may take much longer, and a part is always played to its end."""
 _HOSTED_TRANSITIONS_PER_PART = 2**16
+_BYTES_PER_NUMBER = 16
+"""The least memory for each number of an observation or action, until it is in the dataset."""
 
 
 def collect(
@@ -231,6 +233,7 @@ def play_compiled(
     most = _VECTOR_TRANSITIONS_PER_PART if has_vectors else _TRANSITIONS_PER_PART
     num_rounds = max(1, most // (team.num_agents * world.horizon))
     per_part = num_rounds * team.num_agents
+    _check_steps(world, per_part)
     num_parts = -(-episodes // per_part)
     devices = jax.local_devices()[:num_parts]
     copies = [jax.device_put((jr.key(random_seed), team, world), device) for device in devices]
@@ -242,6 +245,15 @@ def play_compiled(
         num_episodes = min(per_part, episodes - part * per_part)
         agents = np.arange(num_episodes, dtype=np.int32) % team.num_agents
         yield to_dataset(playing.popleft(), world, source, agents)
+
+
+def _check_steps(world: World, num_episodes: int) -> None:
+    """Raises ValueError if the memory does not hold episodes that are played at once: a file may ask for any horizon."""
+    num_numbers = 2 if world.projection is None else world.observation_size + 1
+    needed, free = _BYTES_PER_NUMBER * num_numbers * num_episodes * world.horizon, free_memory()
+    if needed > free:
+        memory = f"would take about {needed / 2**30:.1f} GiB of memory, but only {free / 2**30:.1f} GiB are free"
+        raise ValueError(f"{num_episodes:,} episodes of {world.horizon:,} steps, which are played at once, {memory}")
 
 
 @partial(ReproducibleIfWorld, static_argnums=4)
@@ -319,14 +331,24 @@ def play_hosted(
         world.add_states(np.asarray(before.source.metadata["features"], np.int64))
     num_agents = team.num_agents
     per_part = max(1, _HOSTED_TRANSITIONS_PER_PART // (num_agents * world.horizon)) * num_agents
-    with hosted.open(num_agents, min(episodes, per_part)) as pool:
+    _check_steps(world, per_part)
+    widths = None if before is None else {name: info.shape[2:] for name, info in before.infos.items()}
+    with hosted.open(num_agents, min(episodes, per_part), has_infos=True) as pool:
         for part in range(first_part, -(-episodes // per_part)):
             generator = np.random.default_rng([random_seed, part])
             noise = players.draw(generator, (per_part, world.horizon))
             seeds = generator.integers(2**31 - 1, size=per_part)
             agents = np.arange(min(per_part, episodes - part * per_part)) % num_agents
             played = pool.play(players.player(agents, noise[: len(agents)]), agents, seeds[: len(agents)])
-            yield players.dataset(played, agents.astype(np.int32))
+            if widths is None:
+                widths = {name: info.shape[2:] for name, info in played.infos.items()}
+            yield players.dataset(played._replace(infos=_with(widths, played)), agents.astype(np.int32))
+
+
+def _with(widths: Mapping[str, tuple[int, ...]], played: Episodes) -> dict[str, np.ndarray]:
+    """The infos of the first part, also in the parts after it: all parts need the same columns."""
+    blank = {name: np.full((*played.states.shape[:2], *width), np.nan) for name, width in widths.items()}
+    return blank | {name: info for name, info in played.infos.items() if widths.get(name) == info.shape[2:]}
 
 
 class _Tables:
@@ -349,11 +371,11 @@ class _Tables:
 
     def dataset(self, played: Episodes, agents: Int[np.ndarray, " episode"]) -> Dataset:
         source, first_observation = hosted_table_source(self._world, self._metadata)
-        is_seen, is_step = played.states != OVER, played.states[:, 1:] != OVER
+        is_step = played.states[:, 1:] != OVER
         actions = played.actions if "features" in source.metadata else np.asarray(self._world.env_actions)[played.actions]
-        return Dataset(
-            observations=np.where(is_seen, played.states + first_observation, 0),
-            actions=np.where(is_step, actions, 0),
+        dataset = Dataset(
+            observations=played.states + first_observation,
+            actions=actions,
             rewards=played.rewards,
             lengths=is_step.sum(axis=1, dtype=np.int32),
             terminated=played.is_terminated,
@@ -361,7 +383,9 @@ class _Tables:
             agents=agents,
             source=source,
             seeds=played.seeds,
+            infos=played.infos,
         )
+        return blank_after_ends(dataset)
 
 
 class _Networks:
@@ -388,4 +412,5 @@ class _Networks:
             terminated=played.is_terminated,
             rewards=played.rewards,
             seeds=played.seeds,
+            infos=played.infos,
         )

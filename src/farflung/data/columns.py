@@ -1,13 +1,14 @@
 """Columns of numbers in Arrow and Parquet files that anyone may have written.
 
 Both formats say, before each compressed piece, how large it is unpacked, and their library believes it. Therefore, this module
-adds up these sizes first, within the budget of `farflung.config.reading`.
+adds up these sizes first, within the budget of `farflung.config.reading`. It refuses what farflung and Minari never write: the
+library takes memory for some of that before it looks at the numbers.
 """
 
 import contextlib
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,32 @@ EXTRA = "'.[data]', in a clone of farflung"
 _MOST_ENTRIES = 100_000
 """In a list of a Parquet file's footer, such as that of its row groups."""
 _MAGIC = b"ARROW1\0\0"
+_METADATA_VERSION = 4
+"""Of Arrow, which calls it V5: older ones have the codecs of their buffers elsewhere."""
+_BYTES_OF_PAGE_HEADER = 4096
+_ENCODINGS = {0, 2, 3, 8}
+"""Of Parquet: plain, run lengths, and two names of dictionaries."""
+_OF_PAGE = {5: 2, 7: 2, 8: 4}
+"""In the header of a Parquet page: the number of the struct about each kind of page, and in it that of the encoding."""
 
 Columns = dict[str, np.ndarray]
 
 
 def read_columns(
-    path: Path, names: Sequence[str], data_format: str, *, optional: Sequence[str] = ()
+    path: Path, names: Sequence[str], data_format: str, *, is_optional: Callable[[str], object] = lambda _: False
 ) -> tuple[Columns, Mapping[bytes, bytes]]:
     """Columns of an Arrow or Parquet file, and the metadata of the file; a column of structs is one column for each entry.
 
     Args:
-        optional: further columns of a Parquet file, which it may lack.
+        is_optional: whether a further column of a Parquet file is read, too.
     """
     size = file_size(path)
     with budget(size_on_disk([path])):
         spend(size)
-        read = _read_parquet if data_format == "parquet" else _read_arrow
-        table, metadata = read(path, names, optional)
+        if data_format == "parquet":
+            table, metadata = _read_parquet(path, names, is_optional)
+        else:
+            table, metadata = _read_arrow(path, names)
         table.validate()
         return {name: _as_array(column) for name, column in _flat(table)}, metadata
 
@@ -55,11 +65,11 @@ def _flat(table: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{entry.name}", column.combine_chunks().field(number)
 
 
-def _read_parquet(path: Path, names: Sequence[str], optional: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
+def _read_parquet(path: Path, names: Sequence[str], is_optional: Callable[[str], object]) -> tuple[Any, Mapping[bytes, bytes]]:
     parquet, types = optional_package("pyarrow.parquet", EXTRA), optional_package("pyarrow.types", EXTRA)
     with parquet.ParquetFile(path, thrift_container_size_limit=_MOST_ENTRIES) as file, _content(path) as content:
         footer = file.metadata
-        names = [*names, *(name for name in optional if name in file.schema_arrow.names)]
+        names = [*names, *filter(is_optional, file.schema_arrow.names)]
         widths: dict[str, int] = {}
         for name in names:
             kind = file.schema_arrow.field(name).type
@@ -73,6 +83,7 @@ def _read_parquet(path: Path, names: Sequence[str], optional: Sequence[str]) -> 
                     continue
                 if chunk.num_values != group.num_rows * widths.get(name, 1):
                     raise ValueError(f"{name} has {chunk.num_values} values in {group.num_rows} rows")
+                spend(chunk.total_compressed_size)  # parts that overlap would be read again and again
                 for page in _pages(content, chunk):
                     spend(page)
         if sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups)) != footer.num_rows:
@@ -89,20 +100,29 @@ def _pages(content: Any, chunk: Any) -> Iterator[int]:
     if not 0 <= start <= end <= len(content):
         raise ValueError("a part of it lies outside of the file")
     while start < end:
-        header, start = _thrift(content, start)
+        header, size = _thrift(content[start : start + _BYTES_OF_PAGE_HEADER])
         unpacked, packed = header[2], header[3]
         if min(unpacked, packed) < 0:
             raise ValueError("a page has a negative size")
         yield unpacked
-        start += packed
+        for kind in _OF_PAGE.keys() & header.keys():
+            if not 0 <= header[kind][1] <= chunk.num_values or header[kind][_OF_PAGE[kind]] not in _ENCODINGS:
+                raise ValueError("a page has too many values, or an encoding that farflung and Minari don't use")
+        start += size + packed
 
 
-def _thrift(content: Any, at: int) -> tuple[dict[int, Any], int]:
-    """The fields of a struct in Thrift's compact protocol, by number, and the place after the struct."""
+def _thrift(content: bytes) -> tuple[dict[int, Any], int]:
+    """The fields of the first struct in a content, by number, and its size; in Thrift's compact protocol."""
+    at = 0
+
+    def skip(num_bytes: int) -> None:
+        nonlocal at
+        at += num_bytes
+        if at > len(content):
+            raise ValueError("a page has a header that is too long")
 
     def byte() -> int:
-        nonlocal at
-        at += 1
+        skip(1)
         return content[at - 1]
 
     def number() -> int:
@@ -116,7 +136,6 @@ def _thrift(content: Any, at: int) -> tuple[dict[int, Any], int]:
         return value >> 1 ^ -(value & 1)
 
     def value(kind: int, *, is_listed: bool = False) -> Any:
-        nonlocal at
         if kind in (1, 2):  # a single boolean is its own kind
             return byte() == 1 if is_listed else kind == 1
         if kind == 3:
@@ -124,9 +143,7 @@ def _thrift(content: Any, at: int) -> tuple[dict[int, Any], int]:
         if kind in (4, 5, 6):
             return signed()
         if kind in (7, 8):
-            length = 8 if kind == 7 else number()
-            at += length
-            return None
+            return skip(8 if kind == 7 else number())
         if kind in (9, 10):
             head = byte()
             return [value(head & 15, is_listed=True) for _ in range(head >> 4 if head < 0xF0 else number())]
@@ -144,7 +161,7 @@ def _thrift(content: Any, at: int) -> tuple[dict[int, Any], int]:
     return fields(), at
 
 
-def _read_arrow(path: Path, names: Sequence[str], optional: Sequence[str] = ()) -> tuple[Any, Mapping[bytes, bytes]]:
+def _read_arrow(path: Path, names: Sequence[str]) -> tuple[Any, Mapping[bytes, bytes]]:
     pyarrow, ipc = optional_package("pyarrow", EXTRA), optional_package("pyarrow.ipc", EXTRA)
     with _content(path) as content:
         if content[: len(_MAGIC)] != _MAGIC:
@@ -157,8 +174,9 @@ def _read_arrow(path: Path, names: Sequence[str], optional: Sequence[str] = ()) 
                 _check_message(messages.read_next_message())
         with ipc.open_stream(stream) as reader:
             fields = [reader.schema.get_field_index(name) for name in names]
-        if -1 in fields:
-            raise KeyError(names[fields.index(-1)])
+            if -1 in fields:
+                raise KeyError(names[fields.index(-1)])
+            _spend_on_rows(0, reader.schema, names)
         with ipc.open_stream(stream, options=ipc.IpcReadOptions(included_fields=fields)) as reader:
             table = reader.read_all()
             _spend_on_rows(table.num_rows, table.schema, names)
@@ -167,6 +185,8 @@ def _read_arrow(path: Path, names: Sequence[str], optional: Sequence[str] = ()) 
 
 def _check_message(message: Any) -> None:
     """Spends the unpacked size of the buffers in a message, which is a FlatBuffers table."""
+    if message.metadata_version != _METADATA_VERSION:
+        raise ValueError("it has an old version of Arrow's metadata, which farflung and Minari don't write")
     if message.type not in ("record batch", "dictionary"):
         return
     about, body = message.metadata.to_pybytes(), message.body
@@ -198,6 +218,7 @@ def _content(path: Path) -> Iterator[Any]:
 
 
 def _spend_on_rows(num_rows: int, schema: Any, names: Sequence[str]) -> None:
+    """Spends the memory of columns; raises ValueError if one of them does not hold numbers."""
     spend(num_rows * sum(_item_size(schema.field(name).type) for name in names))
 
 

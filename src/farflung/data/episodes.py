@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import entropy
 
+from farflung.worlds.hosted.copies import is_info_name
 from farflung.worlds.projection import Box, Projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
@@ -74,6 +75,8 @@ class Dataset:
     source: Source
     seeds: Int[np.ndarray, " episode"] | None = None
     """The seed with which the environment was reset for each episode, if it was stepped on the host."""
+    infos: Mapping[str, Float[np.ndarray, "episode times ..."]] = field(default_factory=dict)
+    """Numbers in the environment's infos by name, if it was stepped on the host; NaN where it gave none."""
 
     def __post_init__(self) -> None:
         num_episodes, num_times = self.observations.shape[:2]
@@ -87,6 +90,11 @@ class Dataset:
             )
         if num_episodes and not 1 <= self.lengths.min() <= self.lengths.max() < num_times:
             raise ValueError(f"each episode has 1 to {num_times - 1} actions")
+        for name, info in self.infos.items():
+            if not is_info_name(name):
+                raise ValueError(f"the name of an info has letters, digits, spaces and _():+- only, unlike {name!r:.80}")
+            if info.shape[:2] != (num_episodes, num_times):
+                raise ValueError(f"infos need one entry for each observation, but {name} has the shape {info.shape}")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -156,16 +164,23 @@ class Dataset:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The arrays by their names; `seeds` only if there are some."""
-        return {name: getattr(self, name) for name in (*COLUMNS, "seeds") if getattr(self, name) is not None}
+        """The arrays by their names, those of infos as `infos/NAME`; `seeds` only if there are some."""
+        columns = {name: getattr(self, name) for name in (*COLUMNS, "seeds") if getattr(self, name) is not None}
+        return columns | {f"{INFOS}{name}": column for name, column in self.infos.items()}
 
     def rows(self, first: int, last: int) -> "Dataset":
         """The episodes from `first` to before `last`."""
-        columns: dict[str, Any] = {name: column[first:last] for name, column in self.columns.items()}
-        return dataclasses.replace(self, **columns)
+        return from_columns({name: column[first:last] for name, column in self.columns.items()}, self.source)
 
 
-COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name not in ("source", "seeds")]
+def from_columns(columns: Mapping[str, Any], source: Source) -> Dataset:
+    """The dataset with the arrays that `Dataset.columns` names."""
+    infos = {name.removeprefix(INFOS): column for name, column in columns.items() if name.startswith(INFOS)}
+    return Dataset(**{name: columns[name] for name in COLUMNS}, source=source, seeds=columns.get("seeds"), infos=infos)
+
+
+COLUMNS = [field.name for field in dataclasses.fields(Dataset) if field.name not in ("source", "seeds", "infos")]
+INFOS = "infos/"
 _MOST_PAIRS = 10**8
 
 
@@ -220,7 +235,8 @@ class Contents:
 def _kind(part: Dataset) -> tuple[object, ...]:
     types = tuple(getattr(part, name).dtype for name in COLUMNS)
     spaces = (part.source.observations, part.source.actions)
-    return part.observations.shape[1:], part.actions.shape[1:], types, part.seeds is None, *spaces
+    infos = tuple((name, info.shape[2:]) for name, info in part.infos.items())
+    return part.observations.shape[1:], part.actions.shape[1:], types, part.seeds is None, infos, *spaces
 
 
 def joined(parts: Iterable[Dataset]) -> Dataset:
@@ -231,13 +247,13 @@ def joined(parts: Iterable[Dataset]) -> Dataset:
         raise ValueError("there are no episodes")
 
     def column(name: str) -> np.ndarray:
-        arrays = [getattr(part, name) for part in parts]
+        arrays = [part.columns[name] for part in parts]
         if arrays[0].ndim > 1:
-            width = num_actions + (name == "observations")
+            width = num_actions + (name not in ("actions", "rewards"))
             arrays = [padded(array, width - array.shape[1]) for array in arrays]
         return np.concatenate(arrays)
 
-    return Dataset(**{name: column(name) for name in parts[0].columns}, source=parts[0].source)
+    return from_columns({name: column(name) for name in parts[0].columns}, parts[0].source)
 
 
 def checked(dataset: Dataset) -> Dataset:
@@ -261,13 +277,16 @@ def checked(dataset: Dataset) -> Dataset:
         raise ValueError("agents must be numbered from 0, and one is negative")
     if dataset.seeds is not None and (dataset.seeds.ndim != 1 or dataset.seeds.dtype.kind not in "iu"):
         raise ValueError(f"seeds cannot be an array {dataset.seeds.shape} of {dataset.seeds.dtype}")
+    for name, info in dataset.infos.items():
+        if info.dtype.kind != "f" or info.ndim not in (2, 3):
+            raise ValueError(f"infos cannot be an array {info.shape} of {info.dtype}, as {name!r:.80} is")
     world = source.world
     if world is not None and world.table is not None:
         if source.actions != world.num_actions:
             raise ValueError(f"the dataset has {source.actions} actions, but its world has {world.num_actions}")
         if not isinstance(source.observations, int) or int(world.table.labels.max()) >= source.observations:
             raise ValueError("the dataset's world has more observations than the dataset allows")
-    elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.observation_size):
+    elif world is not None and (not dataset.has_vectors or dataset.observations.shape[-1] != world.state_size):
         raise ValueError("the dataset's world has observations of another kind or size than the dataset")
     return dataset
 
@@ -291,7 +310,7 @@ def cut(dataset: Dataset, arrives: Bool[np.ndarray, "episode time"]) -> Dataset:
     if not has_arrived.any():
         return dataset
     lengths = np.where(has_arrived, arrives.argmax(axis=1) + 1, dataset.lengths).astype(dataset.lengths.dtype)
-    return _blank_after_ends(
+    return blank_after_ends(
         dataclasses.replace(
             dataset,
             lengths=lengths,
@@ -303,7 +322,7 @@ def cut(dataset: Dataset, arrives: Bool[np.ndarray, "episode time"]) -> Dataset:
 
 def vector_episodes(
     observations: Float[np.ndarray, "episode times feature"],
-    actions: Int[np.ndarray, "episode time"] | Float[np.ndarray, "episode time action"],
+    actions: Int[np.ndarray, "episode time *choice"] | Float[np.ndarray, "episode time action"],
     source: Source,
     *,
     agents: Int[np.ndarray, " episode"],
@@ -311,6 +330,7 @@ def vector_episodes(
     terminated: Bool[np.ndarray, " episode"],
     rewards: Float[np.ndarray, "episode time"] | None = None,
     seeds: Int[np.ndarray, " episode"] | None = None,
+    infos: Mapping[str, Float[np.ndarray, "episode times ..."]] | None = None,
 ) -> Dataset:
     """A dataset of episodes whose observations are vectors; entries after the end of an episode may be anything.
 
@@ -319,10 +339,11 @@ def vector_episodes(
         terminated: whether the world has ended the episode; all other episodes count as truncated.
         rewards: by default 0.
         seeds: the seed with which the environment was reset for each episode.
+        infos: further numbers that belong to each observation, by name.
     """
     dataset = Dataset(
         observations=observations,
-        actions=actions,
+        actions=actions.astype(np.float32, copy=False) if isinstance(source.actions, Box) else actions,
         rewards=np.zeros(actions.shape[:2], np.float32) if rewards is None else rewards,
         lengths=lengths,
         terminated=terminated,
@@ -330,11 +351,14 @@ def vector_episodes(
         agents=agents,
         source=source,
         seeds=seeds,
+        infos=infos or {},
     )
-    return _blank_after_ends(dataset)
+    return blank_after_ends(dataset)
 
 
-def _blank_after_ends(dataset: Dataset) -> Dataset:
+def blank_after_ends(dataset: Dataset) -> Dataset:
+    """The dataset with zeros after the ends of its episodes."""
+
     def blank(column: np.ndarray, is_valid: Bool[np.ndarray, "episode time"]) -> np.ndarray:
         return np.where(is_valid.reshape(*is_valid.shape, *[1] * (column.ndim - 2)), column, column.dtype.type(0))
 
@@ -343,6 +367,7 @@ def _blank_after_ends(dataset: Dataset) -> Dataset:
         observations=blank(dataset.observations, dataset.is_observed),
         actions=blank(dataset.actions, dataset.is_step),
         rewards=blank(dataset.rewards, dataset.is_step),
+        infos={name: blank(info, dataset.is_observed) for name, info in dataset.infos.items()},
     )
 
 

@@ -147,7 +147,7 @@ def _check_room(storage: Any, part: Dataset) -> None:
     if storage.FORMAT != "hdf5" or not hasattr(os, "posix_fallocate"):
         return
     folder = Path(storage.data_path)
-    numbers = part.observations.nbytes + part.actions.nbytes + part.rewards.nbytes
+    numbers = sum(column.nbytes for column in part.columns.values())
     size = 2 * numbers + len(part) * _BYTES_PER_EPISODE  # whole numbers take twice the room there
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
@@ -214,12 +214,19 @@ def _buffers(dataset: Dataset) -> Iterator[Any]:
             rewards=dataset.rewards[episode, :length],
             terminations=terminations[episode, :length],
             truncations=truncations[episode, :length],
-            infos={name: column[episode, : length + 1] for name, column in infos.items()},  # Minari cannot print None
+            infos={name: _told(column[episode, : length + 1]) for name, column in infos.items()},  # Minari cannot print None
         )
 
 
+def _told(info: np.ndarray) -> Any:
+    """An info as Minari's Arrow files need it, which cannot be read if single numbers are an array."""
+    return info.tolist() if info.ndim == 1 else info
+
+
 def _infos(dataset: Dataset) -> dict[str, np.ndarray]:
-    """What the recovered environment shows as `info`: on a map, the row and column of each state."""
+    """What the environment shows as `info`: as it was recorded, or on a map the row and column of each state."""
+    if dataset.infos:
+        return dict(dataset.infos)
     world = None if dataset.source.world is None else dataset.source.world.table
     if world is None or world.positions is None or '"farflung/' not in (dataset.source.environment or ""):
         return {}
@@ -374,9 +381,17 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str])
         column = own(group, name, h5py.Dataset)
         if column.is_virtual or column.external or column.dtype.kind not in "biuf":
             raise ValueError(f"{name} of episode {index} lie in another file, or are no numbers")
+        if column.id.get_create_plist().get_nfilters():  # HDF5 unpacks a chunk whatever its size turns out to be
+            raise ValueError(f"{name} of episode {index} are packed, which Minari never does: see h5repack -f NONE")
         # Chunks are unpacked as a whole, even if the column is shorter.
         spend(max(column.nbytes, math.prod(column.chunks or ()) * column.dtype.itemsize))
         return np.asarray(column[()])
+
+    def attribute(group: Any, name: str) -> int:
+        about = group.attrs.get_id(name)
+        if about.shape != () or about.dtype.kind not in "iu":
+            raise ValueError(f"the {name} of an episode must be a whole number")
+        return int(group.attrs[name])
 
     with h5py.File(path / _HDF5, "r") as file:
         for index in indices:
@@ -384,7 +399,7 @@ def _read_hdf5(path: Path, _: str, indices: Iterable[int], parts: Sequence[str])
             columns = {name: numbers(group, name, index) for name in _COLUMNS if name != _SEEN or not parts}
             if parts:
                 columns[_SEEN] = _joined([numbers(own(group, _SEEN, h5py.Group), name, index) for name in parts])
-            yield columns, {name: group.attrs[name] for name in ("agent", "seed") if name in group.attrs}
+            yield columns, {name: attribute(group, name) for name in ("agent", "seed") if name in group.attrs}
 
 
 def _read_arrow(path: Path, data_format: str, indices: Iterable[int], parts: Sequence[str]) -> Iterator[_Episode]:

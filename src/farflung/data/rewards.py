@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from farflung.config import OfflineLearning
+from farflung.config.checks import whole_number
 from farflung.data.episodes import Dataset, Steps
 from farflung.data.goals import relabel
 from farflung.data.networks import Experience, Learning, Networks, learn
@@ -28,7 +29,8 @@ from farflung.worlds.projection import Box, Discrete
 from farflung.worlds.tabular import TabularMDP
 
 _WIDTH = 128
-_MOST_STEPS = 1000
+_STEPS, _MOST_STEPS = 1000, 10**6
+"""The number of actions in a test episode of an environment without a limit, and the largest limit that a dataset can set."""
 _SEEDS_APART = 1000
 
 Act = Callable[[Shaped[np.ndarray, "copy *observation"]], Shaped[np.ndarray, "copy *action"]]
@@ -71,7 +73,7 @@ def learn_rewards(config: OfflineLearning, dataset: Dataset, on_progress: Callab
     """Learns one policy for each seed from the dataset's rewards, and plays it in the dataset's environment."""
     dataset = dataset if config.reward is None else relabel(dataset, reward=config.reward)
     spec = _specification(config, dataset)
-    limit = config.max_steps or spec.max_episode_steps or _MOST_STEPS
+    limit = config.max_steps or _limit_of(spec)
     total = len(config.seeds) + 1
     on_progress(0, total)
     learn = _networks if dataset.has_vectors else _tables
@@ -93,6 +95,16 @@ def learn_rewards(config: OfflineLearning, dataset: Dataset, on_progress: Callab
         data_returns=dataset.returns,
         reference=_reference(config, dataset, spec, limit),
     )
+
+
+def _limit_of(spec: EnvSpec) -> int:
+    """The number of actions in a test episode if the user does not say it; the dataset's file could ask for any number."""
+    if spec.max_episode_steps is None:
+        return _STEPS
+    try:
+        return whole_number("max_episode_steps", spec.max_episode_steps, _MOST_STEPS)
+    except ValueError as error:
+        raise ValueError(f"the dataset's environment has no limit for tests, since its {error}: give --max-steps") from None
 
 
 def play(spec: EnvSpec, act: Act | None, seeds: Sequence[int], max_steps: int) -> Float[np.ndarray, " episode"]:

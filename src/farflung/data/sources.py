@@ -27,7 +27,7 @@ from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import HostedTable
 from farflung.worlds.hosted.vectors import HostedVectors
 from farflung.worlds.kinds import read_world
-from farflung.worlds.projection import Box, Discrete, read_projection
+from farflung.worlds.projection import Box, Discrete, MultiDiscrete, read_projection
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -90,7 +90,7 @@ def hosted_vector_source(world: HostedVectors, metadata: Mapping[str, Any]) -> S
     is_plain = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
     if isinstance(space, gymnasium.spaces.Dict) and all(isinstance(each, gymnasium.spaces.Box) for each in space.values()):
         metadata, is_plain = {**metadata, **read_parts(space)}, True
-    if not (world.settings and world.observe is None and is_plain):
+    if not (world.settings and world.observe is None and world.num_unseen == 0 and is_plain):
         return _vector_source(world, metadata)
     with contextlib.closing(world.make()) as environment:
         observations = read_space(environment.observation_space)
@@ -120,8 +120,12 @@ def hosted_table_source(world: HostedTable, metadata: Mapping[str, Any]) -> tupl
 
 def _vector_source(world: World, metadata: Mapping[str, Any]) -> Source:
     """The source of episodes of vectors without bounds; neither the world nor its environment is stored."""
-    actions = world.actions.num if isinstance(world.actions, Discrete) else world.actions
-    unbounded = Box((-math.inf,) * world.observation_size, (math.inf,) * world.observation_size)
+    actions: Any = world.actions
+    if isinstance(actions, Discrete):
+        actions = actions.num
+    elif isinstance(actions, MultiDiscrete):  # as vectors of whole numbers
+        actions = Box((0.0,) * actions.size, tuple(num - 1.0 for num in actions.nums))
+    unbounded = Box((-math.inf,) * world.state_size, (math.inf,) * world.state_size)
     return Source(unbounded, actions, None, None, metadata, world.projection)
 
 

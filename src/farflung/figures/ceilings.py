@@ -7,7 +7,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from farflung.bounds.ceilings import Ceiling
-from farflung.figures.maps import draw_on_map, is_wide
+from farflung.figures.maps import draw_on_map, is_wide, on_grid
 from farflung.figures.style import BLUE, STYLE
 from farflung.worlds.world import World
 
@@ -19,11 +19,11 @@ def best_team(world: World, ceiling: Ceiling) -> Figure:
     """The expected visits of the best team to each state and, in deterministic worlds, the walks of its agents."""
     visits = np.nan_to_num(ceiling.visits)
     has_map = world.positions is not None
-    size = (8, 3.4) if not has_map else (8, 4.2) if is_wide(world) else (6.4, 6)
+    size = (8, 3.4) if not has_map else (10, 4.8) if is_wide(world) else (6.4, 6)
     figure = Figure(figsize=size, layout="constrained")
     axis = figure.subplots()
     if has_map:
-        image = draw_on_map(axis, world, visits, Normalize(0, max(1.0, float(visits.max()))))
+        image = draw_on_map(axis, world, visits, Normalize(0, max(1.0, float(np.nanmax(on_grid(world, visits))))))
         if ceiling.trajectories is not None:
             _draw_walks(axis, world, ceiling.trajectories)
         figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, aspect=30, label="visits, all agents together")

@@ -32,8 +32,13 @@ def explored(run: Run) -> Figure:
     elif run.world.positions is None:
         figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
         _draw_curves(figure, figure.subplots(1, len(labels)), run)
+    elif maps.is_wide(run.world):  # the maps get the whole width of the page
+        figure = Figure(figsize=(12, 7.5), layout="constrained")
+        top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.9)).flat
+        _draw_curves(top, top.subplots(1, 2), run)
+        _draw_occupancies(bottom, run)
     else:
-        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
+        figure = Figure(figsize=(12, 5), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
         _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
         _draw_occupancies(right, run)
@@ -94,7 +99,7 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
     shown = min(num_agents, _MOST_AGENTS_SHOWN)
     num_columns = -(-shown // 2) if wide else min(shown, 2 + (shown > 6))
     grid = agents_figure.subplots(-(-shown // num_columns), num_columns, squeeze=False)
-    norm = Normalize(0, float(visits[:shown].max()))
+    norm = Normalize(0, max(float(np.nanmax(maps.on_grid(run.world, own))) for own in visits[:shown]))
     for agent, axis in enumerate(grid.flat):
         if agent >= shown:
             axis.set_axis_off()

@@ -1,5 +1,6 @@
 """Films of a team's episode, as GIF or MP4."""
 
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -23,10 +24,12 @@ from farflung.policies.rollout import play
 from farflung.runs.destinations import claimed_file
 from farflung.runs.files import write_errors
 from farflung.runs.run import Run, typical_seed
+from farflung.training.hosted import play_once
 
 _DPI = 100
 _SECONDS_AT_THE_END = 1.5
-_LOWEST_FPS = 4
+_LOWEST_FPS, _MOST_FRAMES = 4, 3000
+"""A GIF's pictures, of about a megabyte each, are in memory until all are drawn."""
 _SPREAD = 0.22
 """The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
 _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
@@ -34,6 +37,8 @@ _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
 """In inches, of the plane; the title needs the shortest width."""
 _SHARE_TRACED = 0.25
+_MOST_SHOWN = 16
+"""Agents whose frames are shown side by side."""
 
 
 class Episode(NamedTuple):
@@ -67,6 +72,7 @@ def film(
     element: int = 0,
     seconds: float = 8.0,
     fps: int = 12,
+    rendered: bool = False,
     force: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
@@ -77,6 +83,7 @@ def film(
         element: number of the batch element; where states are vectors, a run has recorded a few.
         seconds: longest duration.
         fps: most pictures per second. A film has at most one picture per step.
+        rendered: show what the environment itself renders, for each agent, instead of a map.
         force: replace an existing file.
         on_progress: called with the number of pictures drawn so far and of all pictures.
     """
@@ -86,14 +93,19 @@ def film(
     with claimed_file(path) as place, write_errors(place.name):
         place.check_new(force=force)
         place.check_unbegun(force=force)
-        episode = episode_of(run, settings.element)
-        num_frames = min(episode.horizon + 1, max(2, round(settings.seconds * settings.fps)))
-        speed = max(num_frames / settings.seconds, _LOWEST_FPS)
+        if rendered:
+            figure, show, horizon = draw_frames(run, settings.element)
+        else:
+            episode = episode_of(run, settings.element)
+            (figure, show), horizon = draw_episode(episode), episode.horizon
+        num_frames = round(min(horizon + 1, max(2, settings.seconds * settings.fps)))
+        if num_frames > _MOST_FRAMES:
+            raise ValueError(f"a film has at most {_MOST_FRAMES:,} pictures, not {num_frames:,}: choose fewer seconds or fps")
+        speed = max(min(num_frames / settings.seconds, settings.fps), _LOWEST_FPS)
         writer = make_writer(fps=speed)
-        figure, show = draw_episode(episode)
         try:
             with writer.saving(figure, place.fresh() / path.name, _DPI):
-                for number, time in enumerate(np.linspace(0, episode.horizon, num_frames).round().astype(int).tolist()):
+                for number, time in enumerate(np.linspace(0, horizon, num_frames).round().astype(int).tolist()):
                     show(time)
                     writer.grab_frame()
                     if on_progress is not None:
@@ -119,15 +131,56 @@ def episode_of(run: Run, element: int = 0) -> Episode:
         projection, features = run.world.projection, run.paths.features[element]
         cells = maps.cells_of(features, projection.low, projection.high, projection.bins)
         return Episode(title, maps.plane_of(run.world), maps.points_of(features), cells, run.world.num_states)
-    if run.table.positions is None:
-        raise ValueError(f"the states of {run.config.world} have no positions on a map: there is nothing to film")
-    team = run.team(typical_seed(run)).policies
-    states = np.asarray(play(jr.fold_in(jr.key(0), element), team, run.table, 1, run.config.trajectories_per_policy).states[0])
+    if run.world.positions is None:
+        other = ": film what it renders, with --rendered" if run.world.is_hosted else ": there is nothing to film"
+        raise ValueError(f"the states of {run.config.world} have no positions on a map{other}")
+    team, num_trajectories = run.team(typical_seed(run)).policies, run.config.trajectories_per_policy
+    if run.world.is_hosted:
+        states, _ = play_once(run.world, team, element, num_trajectories)
+        states = np.where(states < run.world.num_states, states, -1)  # states that the run has not met lie nowhere
+    else:
+        played = play(jr.fold_in(jr.key(0), element), team, run.table, 1, num_trajectories)
+        states = np.asarray(played.states[0])
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0
-    points = maps.cells_on_map(run.table)[states] + 0.5 + offsets
-    return Episode(title, maps.plane_of(run.table), points, states, run.table.num_states)
+    cells, numbers = np.unique(maps.cells_on_map(run.world), axis=0, return_inverse=True)
+    is_known = states >= 0
+    points = np.where(is_known[..., None], maps.cells_on_map(run.world)[states] + 0.5 + offsets, np.nan)
+    return Episode(title, maps.plane_of(run.world), points, np.where(is_known, numbers[states], -1), len(cells))
+
+
+@mpl.rc_context(STYLE)
+def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], None], int]:
+    """A grid of the frames that the environment renders for each agent, a function that shows one time, and the last time."""
+    if not run.world.is_hosted:
+        raise ValueError(f"{run.config.world} is compiled and renders no frames: film it on its map, without --rendered")
+    _, frames = play_once(
+        run.world, run.team(typical_seed(run)).policies, element, run.config.trajectories_per_policy, is_rendered=True
+    )
+    films = [frames[episode] for episode in sorted(frames)][:_MOST_SHOWN]
+    num_columns = math.ceil(math.sqrt(len(films)))
+    num_rows = -(-len(films) // num_columns)
+    height, width = films[0][0].shape[:2]
+    side = _LONGEST_SIDE * 1.5 / max(num_columns * width, num_rows * height)
+    size = (max(num_columns * width * side, _SHORTEST_SIDES[0]), num_rows * height * side + 0.3 * num_rows + 0.7)
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(plain(f"{run.config.world}, {team_label(run.config)}"), fontweight="bold")
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    images, meaning = [], "agent" if run.config.trajectories_per_policy == 1 else "episode"
+    for number, axis in enumerate(grid.flat):
+        axis.set_axis_off()
+        if number < len(films):
+            images.append(axis.imshow(films[number][0]))
+            axis.set_title(f"{meaning} {number + 1}", fontsize=8)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+    def show(time: int) -> None:
+        for image, film in zip(images, films, strict=True):
+            image.set_data(film[min(time, len(film) - 1)])
+
+    return figure, show, max(map(len, films)) - 1
 
 
 @mpl.rc_context(STYLE)

@@ -48,15 +48,21 @@ def draw_world(axis: Axes, world: World) -> None:
 
 
 def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
-    """Colours each cell of a map by its state's value; walls and unreachable cells are grey, start cells have an S."""
-    grid = _on_grid(world, values)
-    rows, columns = grid.shape
+    """Colours each cell of a map by the sum of its states' values; walls and unreachable cells are grey.
+
+    Start cells have an S, cells in which episodes end a G or, if nothing is gained there, an x.
+    """
+    grid = on_grid(world, values)
+    (rows, columns), positions = grid.shape, np.asarray(world.positions)
     axis.add_patch(Patch((-0.5, -0.5), columns, rows, color=WALL, zorder=0))
-    axis.imshow(_on_grid(world, np.zeros(world.num_states)), cmap=ListedColormap(["white"]))
+    axis.imshow(on_grid(world, np.zeros(world.num_states)), cmap=ListedColormap(["white"]))
     image = axis.imshow(grid, cmap="Blues", norm=norm or Normalize(0, float(np.nanmax(grid))))
     if max(rows, columns) <= _LARGEST_WITH_CELLS:
-        for row, column in np.asarray(world.positions)[np.asarray(world.start_states, int)]:
-            axis.text(column, row, "S", **_LETTER)
+        letters = {"S": world.start_states} | world.ends
+        cells = {letter: np.asarray(world.positions)[np.asarray(states, int)] for letter, states in letters.items()}
+        for letter, found in cells.items():
+            for row, column in np.unique(found, axis=0) if len(found) < max(2, len(np.unique(positions, axis=0))) else ():
+                axis.text(column, row, letter, **_LETTER)
         axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
         axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
     axis.set(xticks=[], yticks=[])
@@ -77,11 +83,13 @@ def draw_policy(
     return axis.quiver(*arrows, **in_cells, cmap="Blues", clim=(0, 1), width=0.012, headwidth=5, zorder=3)
 
 
-def _on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
+def on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
+    """The sum of the values of the states in each cell of a map; NaN where there is none."""
     positions = np.asarray(world.positions)
-    grid = np.full(positions.max(axis=0) + 1, np.nan)
-    grid[*positions.T] = values
-    return grid
+    grid, has_value = np.zeros(positions.max(axis=0) + 1), np.zeros(positions.max(axis=0) + 1, bool)
+    np.add.at(grid, tuple(positions.T), np.nan_to_num(values))
+    has_value[*positions[np.isfinite(values)].T] = True
+    return np.where(has_value, grid, np.nan)
 
 
 class Plane(NamedTuple):
@@ -97,6 +105,8 @@ class Plane(NamedTuple):
     """The axes that wrap around: no line is drawn from one end of their range to the other."""
     is_to_scale: bool = True
     """Whether both axes have the same unit."""
+    rows_point_down: bool = False
+    """Whether the second axis counts rows from the top."""
 
     @property
     def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
@@ -132,7 +142,8 @@ def plane_of(world: World) -> Plane:
     angles = tuple(angle for angle in projection.angles if angle < 2)
     has_one_unit = first.partition("(")[2] == second.partition("(")[2] and projection.scale[0] == projection.scale[1]
     names = (first + (f"; not shown: {', '.join(others)}" if others else ""), second)
-    return Plane(names, low, high, is_free, world.walls, angles, is_to_scale=has_one_unit and not angles)
+    is_to_scale = has_one_unit and not angles
+    return Plane(names, low, high, is_free, world.walls, angles, is_to_scale, world.rows_point_down)
 
 
 def cells_on_map(world: World) -> Int[np.ndarray, "state 2"]:
@@ -178,7 +189,8 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
     for left, right, bottom, top in plane.walls:
         axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, ec=WALL, lw=1.5, zorder=2.5))
     (left, bottom), (right, top) = plane.low, plane.high
-    axis.set(xlim=(left, right), ylim=(bottom, top), xlabel=plain(plane.names[0]), ylabel=plain(plane.names[1]))
+    vertical = (top, bottom) if plane.rows_point_down else (bottom, top)
+    axis.set(xlim=(left, right), ylim=vertical, xlabel=plain(plane.names[0]), ylabel=plain(plane.names[1]))
     axis.set_aspect("equal" if plane.is_to_scale else "auto")
     axis.spines[:].set_visible(True)
     if not any(plane.names):

@@ -10,7 +10,6 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "svg.hashsalt": "farflung",
 }
 LEGEND: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8, "handlelength": 1.5, "columnspacing": 1.2}
 VISITS = "expected share of visits"

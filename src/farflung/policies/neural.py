@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.config import Explore
 from farflung.numerics.arrays import log_softmax
-from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.encoder import Convolutions, convolutions
+from farflung.worlds.encoder import linear as _linear
+from farflung.worlds.projection import Actions, Box
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
@@ -31,9 +34,9 @@ class OutputLayer(NamedTuple):
 
 
 class Acting(eqx.Module):
-    """Policies whose actions are discrete, or vectors between bounds."""
+    """Policies whose actions are discrete, several choices at once, or vectors between bounds."""
 
-    actions: Discrete | Box
+    actions: Actions
 
     @property
     def num_uniforms(self) -> int:
@@ -48,7 +51,7 @@ class Acting(eqx.Module):
 
     def executed(self, actions: Array) -> Array:
         """The actions that the world executes: discrete ones unchanged, vectors squashed into their bounds."""
-        if isinstance(self.actions, Discrete):
+        if not isinstance(self.actions, Box):
             return actions
         is_bounded, low, high = (_last(part, actions.ndim) for part in box(self.actions))
         squashed = (high + low) / 2 + (high - low) / 2 * jnp.tanh(actions)
@@ -60,8 +63,9 @@ class Acting(eqx.Module):
 class NeuralPolicy(Acting):
     """A multilayer perceptron that maps an observation to a distribution over actions, discrete or vectors.
 
-    Vectors are recorded as drawn from the Gaussian, before tanh: that density is simple, and ratios and scores are the same.
-    In a team, leaves have a leading agent axis, except for the parts that all agents share: `trunk` and `common`.
+    It sees an image through convolutions. Vectors are recorded as drawn from the Gaussian, before tanh: that density is
+    simple, and ratios and scores are the same. In a team, leaves have a leading agent axis, except for the parts that all
+    agents share: `eye`, `trunk` and `common`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
@@ -73,6 +77,8 @@ class NeuralPolicy(Acting):
     has_shared_trunk: bool = eqx.field(static=True, default=False)
     common: OutputLayer | None = None
     """With a shared trunk: the output layer that all agents share and add to their own; it learns from all their data."""
+    eye: Convolutions | None = None
+    """What the trunk sees an image through."""
 
     @property
     def num_agents(self) -> int:
@@ -86,8 +92,9 @@ class NeuralPolicy(Acting):
         axes = jax.tree.map(lambda _: 0, self)
         if not self.has_shared_trunk:
             return axes
-        shared = jax.tree.map(lambda _: None, (self.trunk, self.common))
-        return eqx.tree_at(lambda team: (team.trunk, team.common), axes, shared, is_leaf=lambda part: part is None)
+        shared = jax.tree.map(lambda _: None, (self.trunk, self.common, self.eye))
+        parts = lambda team: (team.trunk, team.common, team.eye)  # noqa: E731
+        return eqx.tree_at(parts, axes, shared, is_leaf=lambda part: part is None)
 
     def softened(self, epsilon: float, temperature: float) -> "NeuralPolicy | EpsilonPolicy":
         r"""A flatter policy, $\pi^{1/\tau} / Z$, that takes a random action with probability $\varepsilon$.
@@ -97,7 +104,7 @@ class NeuralPolicy(Acting):
 
         def flatter(layer: OutputLayer, *, is_own: bool) -> OutputLayer:
             head, more = layer.head, 0.5 * math.log(temperature) * is_own
-            if isinstance(self.actions, Discrete):
+            if not isinstance(self.actions, Box):
                 return layer._replace(head=jax.tree.map(lambda leaf: leaf / temperature, head))
             if layer.log_std is not None:
                 return layer._replace(log_std=layer.log_std + more)
@@ -118,25 +125,30 @@ class NeuralPolicy(Acting):
         own = OutputLayer(self.head, self.log_std)
         if self.common is not None:
             own = jax.tree.map(lambda leaf, common: leaf + common[None], own, self.common)
-        trunk = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), self.trunk)
-        return dataclasses.replace(self, trunk=trunk, head=own.head, log_std=own.log_std, common=None, has_shared_trunk=False)
+        each = lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape))  # noqa: E731
+        eye, trunk = jax.tree.map(each, (self.eye, self.trunk))
+        own_parts = {"eye": eye, "trunk": trunk, "head": own.head, "log_std": own.log_std}
+        return dataclasses.replace(self, **own_parts, common=None, has_shared_trunk=False)
 
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
         outputs = self._outputs(observation)
-        if isinstance(self.actions, Discrete):
-            thresholds = jnp.cumsum(jnp.exp(log_softmax(outputs)))[:-1]
-            return jnp.sum(noise[0] >= thresholds, dtype=jnp.int32)
+        if not isinstance(self.actions, Box):
+            thresholds = [jnp.cumsum(jnp.exp(choice))[:-1] for choice in self._choices(outputs)]
+            chosen = [jnp.sum(own >= below, dtype=jnp.int32) for own, below in zip(noise, thresholds, strict=True)]
+            return jnp.stack(chosen).reshape(self.actions.shape)
         mean, log_std = self._gaussian(outputs)
         return mean + jnp.exp(log_std) * jax.scipy.special.ndtri(jnp.maximum(noise, _LEAST_NOISE))
 
     def log_probability(self, states: Float[Array, "*batch observation"], actions: Array) -> Float[Array, "*batch"]:
         """The log probability of discrete actions, or the log density of vectors before tanh."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Discrete):
-            chosen = jnp.take_along_axis(log_softmax(outputs), actions[..., None], axis=-1)
-            return jnp.squeeze(chosen, -1)
+        if not isinstance(self.actions, Box):
+            chosen = actions.reshape(*states.shape[:-1], self.actions.size)
+            each = enumerate(self._choices(outputs))
+            found = [jnp.take_along_axis(choice, chosen[..., i : i + 1], axis=-1)[..., 0] for i, choice in each]
+            return functools.reduce(jnp.add, found)
         mean, log_std = self._gaussian(outputs)
         deviation = (actions - mean) * jnp.exp(-log_std)
         return -0.5 * jnp.sum(deviation**2 + 2 * log_std + math.log(2 * math.pi), axis=-1)
@@ -144,9 +156,9 @@ class NeuralPolicy(Acting):
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
         """The entropy of the executed actions, in nats; for vectors after tanh, by quadrature."""
         outputs = self._outputs(states)
-        if isinstance(self.actions, Discrete):
-            log_probabilities = log_softmax(outputs)
-            return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+        if not isinstance(self.actions, Box):
+            own = [-jnp.sum(jnp.exp(choice) * choice, axis=-1) for choice in self._choices(outputs)]
+            return functools.reduce(jnp.add, own)
         mean, log_std = self._gaussian(outputs)
         is_bounded, low, high = box(self.actions)
         nodes = mean[..., None] + jnp.exp(log_std)[..., None] * _last(_NODES.astype(np.float32), mean.ndim + 1)
@@ -180,12 +192,20 @@ class NeuralPolicy(Acting):
 
     def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
-        hidden = jnp.where(jnp.isfinite(states), (states - center) / scale, 0.0)
+        seen = states[..., : len(self.center)]  # what follows an observation is for the entropy alone
+        hidden = jnp.where(jnp.isfinite(seen), (seen - center) / scale, 0.0)
         with jax.default_matmul_precision("highest"):  # by default a GPU rounds to 10 bits, which is not reproducible
+            if self.eye is not None:
+                hidden = self.eye(hidden)
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
             own = _linear(self.head, hidden)
             return own if self.common is None else own + _linear(self.common.head, hidden)
+
+    def _choices(self, outputs: Float[Array, "*batch output"]) -> list[Float[Array, "*batch _"]]:
+        """The log probabilities of each choice that an action consists of; the choices are independent given the state."""
+        assert not isinstance(self.actions, Box)
+        return [log_softmax(each) for each in jnp.split(outputs, np.cumsum(self.actions.nums)[:-1], axis=-1)]
 
     def _gaussian(self, outputs: Float[Array, "*batch output"]) -> tuple[Float[Array, "*batch a"], Float[Array, "*batch a"]]:
         """Means and log standard deviations."""
@@ -208,15 +228,15 @@ class UniformPolicy(Acting):
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
     ) -> Array:
-        if isinstance(self.actions, Discrete):
-            return (noise[0] * self.actions.num).astype(jnp.int32)
+        if not isinstance(self.actions, Box):
+            return (noise * np.asarray(self.actions.nums, np.float32)).astype(jnp.int32).reshape(self.actions.shape)
         is_bounded, _, _ = box(self.actions)
         inside = jnp.maximum(noise, _LEAST_NOISE)
         return jnp.where(is_bounded, jnp.arctanh(2 * inside - 1), jax.scipy.special.ndtri(inside))
 
     def entropy(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch"]:
-        if isinstance(self.actions, Discrete):
-            return jnp.full(states.shape[:-1], math.log(self.actions.num))
+        if not isinstance(self.actions, Box):
+            return jnp.full(states.shape[:-1], math.log(math.prod(self.actions.nums)))
         is_bounded, low, high = box(self.actions)
         own = np.where(is_bounded, np.log(high - low), 0.5 * math.log(2 * math.pi * math.e))
         return jnp.full(states.shape[:-1], float(own.sum()))
@@ -253,11 +273,6 @@ def box(space: Box) -> tuple[Bool[np.ndarray, " a"], Float[np.ndarray, " a"], Fl
     low, high = _single(space.low), _single(space.high)
     is_bounded = np.isfinite(low) & np.isfinite(high)
     return is_bounded, np.where(is_bounded, low, np.float32(-1)), np.where(is_bounded, high, np.float32(1))
-
-
-def _linear(layer: eqx.nn.Linear, inputs: Float[Array, "*batch a"]) -> Float[Array, "*batch b"]:
-    assert layer.bias is not None
-    return inputs @ layer.weight.T + _last(layer.bias, inputs.ndim)
 
 
 def _last(values: Any, num_axes: int) -> Any:
@@ -301,10 +316,11 @@ def neural_team(
         scale: factor on the initial weights of the heads; near zero, an agent's first policy hardly depends on the state.
     """
     trunk_key, head_key = jr.split(key)
-    sizes = (len(world.observation_center), *networks.hidden)
+    num_seen = len(world.observation_center) if world.image is None else convolutions(key, world.image)[1]
+    sizes = (num_seen, *networks.hidden)
     actions, log_std = world.actions, math.log(networks.std)
     has_log_std = isinstance(actions, Box) and networks.has_free_std
-    num_outputs = actions.num if isinstance(actions, Discrete) else actions.size * (1 if networks.has_free_std else 2)
+    num_outputs = actions.size * (1 if networks.has_free_std else 2) if isinstance(actions, Box) else sum(actions.nums)
 
     def trunk(key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
         keys = jr.split(key, len(networks.hidden))
@@ -318,11 +334,15 @@ def neural_team(
         head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, (layer.weight * scale, bias))
         return OutputLayer(head, jnp.full(num_outputs, log_std, jnp.float32) if has_log_std else None)
 
+    def eye(key: PRNGKeyArray) -> Convolutions | None:
+        return None if world.image is None else convolutions(jr.fold_in(key, 1), world.image)[0]
+
     if networks.has_shared_trunk:
-        first, common = trunk(trunk_key), output_layer(head_key)
+        first, common, seen = trunk(trunk_key), output_layer(head_key), eye(trunk_key)
         own = jax.tree.map(lambda leaf: jnp.zeros((num_agents, *leaf.shape), leaf.dtype), common)
     else:
         first, common = eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)), None
+        seen = None if world.image is None else eqx.filter_vmap(eye)(jr.split(trunk_key, num_agents))
         own = eqx.filter_vmap(output_layer)(jr.split(head_key, num_agents))
     return NeuralPolicy(
         trunk=first,
@@ -333,4 +353,5 @@ def neural_team(
         scale=world.observation_scale,
         has_shared_trunk=networks.has_shared_trunk,
         common=common,
+        eye=seen,
     )

@@ -23,10 +23,13 @@ class Trajectories(NamedTuple):
     If states are vectors, those after an episode's early end are NaN.
     """
 
-    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
-    actions: Int[Array, "batch agent trajectory time"] | Float[Array, "batch agent trajectory time action"]
+    states: Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times number"]
+    actions: Int[Array, "batch agent trajectory time *choice"] | Float[Array, "batch agent trajectory time action"]
     broken: Int[Array, "batch agent trajectory"] | None = None
     """If states are vectors: the step after which the world gave a state that is not finite; 0 if none."""
+    acting: Int[Array, "batch agent trajectory time"] | None = None
+    """If numbered states are stepped on the host: the states in which actions were taken, and the last row of the tables for
+    the time after an episode's end, when none were."""
 
 
 def acted_in(trajectories: Trajectories) -> Array:
@@ -35,6 +38,8 @@ def acted_in(trajectories: Trajectories) -> Array:
     If states are vectors, the state in which an episode ended is NaN as well: the action recorded there was never taken.
     """
     states = trajectories.states
+    if trajectories.acting is not None:
+        return trajectories.acting
     if jnp.issubdtype(states.dtype, jnp.integer):
         return states[:, :, :, :-1]
     has_acted = jnp.all(jnp.isfinite(states[:, :, :, 1:]), axis=-1)

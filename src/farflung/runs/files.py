@@ -137,10 +137,13 @@ def sync(path: Path) -> None:
 
 
 def save_figure(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "svg")) -> None:
-    """Saves a figure as PNG and SVG; the layout is computed once for both."""
+    """Saves a figure as PNG and SVG, with the same bytes whenever it is drawn; the layout is computed once for both."""
+    import matplotlib as mpl
+
     options: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
     for name in formats:
         file = io.BytesIO()
-        figure.savefig(file, format=name, **options[name])
+        with mpl.rc_context({"svg.hashsalt": "farflung"}):  # otherwise names in an SVG are random
+            figure.savefig(file, format=name, **options[name])
         path.with_name(f"{path.name}.{name}").write_bytes(file.getvalue())
         figure.set_layout_engine("none")

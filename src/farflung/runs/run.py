@@ -197,7 +197,14 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
         check_files(header, path)
         summary = read_summary(read_object(member(path, SUMMARY)))
         updates, _, metrics = read_table(member(path, METRICS), config.seeds, config.updates)
-        world = world_from(member(path, WORLD)) if world is None else as_world(world)
+        saved = world_from(member(path, WORLD)) if world is None or not as_world(world).knows_all_states else None
+        if world is None:
+            world = saved
+        elif saved is not None:
+            world = as_world(world).snapshot()
+            world.add_states_of(saved)
+        else:
+            world = as_world(world)
         arrays = read_versioned(member(path, POLICIES))
         policies = team_from_arrays(arrays, config, world, algorithm)
         host_statistics = read_host_statistics(arrays, config, len(updates))

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -19,9 +20,8 @@ from jaxtyping import PRNGKeyArray
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnObjective, UserParts, algorithm_for
 from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
-from farflung.bounds.programs import free_memory
 from farflung.config import Explore
-from farflung.config.checks import MOST, check_checkpoints, check_name
+from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, OBJECTIVE
 from farflung.entropy.credit import Credit
@@ -50,6 +50,8 @@ from farflung.worlds.world import World
 _CEILING_SECONDS = 5
 _BYTES_PER_STEP = 16
 """The least memory for a step: its state, action, random number and weight."""
+_BYTES_PER_NUMBER, _BYTES_PER_PARAMETER = 4, 12
+"""The least memory for a number of a hidden layer, and for a parameter with its two means in the optimiser."""
 _LOGS = Path("logs")
 
 
@@ -153,24 +155,30 @@ def explore_config(
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     if world is None:
         world = as_world(config.world, horizon=config.horizon, slip=config.slip)
-    config = config.resolved(has_vectors=world.projection is not None)
-    algorithm = algorithm_for(config, world, own, given)
-    config = _with_sizes(config, algorithm, world, given)
+    config = config.resolved(has_vectors=world.projection is not None, knows_all_states=world.knows_all_states)
+    algorithms = _one_per_seed(config, lambda each: algorithm_for(each, world, own, given))
+    config = _with_sizes(config, algorithms[0], world, given)
     if world.projection is not None:
         check_num_samples(config, world.projection, world.horizon)
     if out is None:
-        return _train(config, world, algorithm, None, on_progress, loggers, live=live)
+        return _train(config, world, algorithms, None, on_progress, loggers, live=live)
     may_continue = not force and not _has_own_parts(config, world)
     if may_continue and (finished := run.finished_run(out, config, world)) is not None:
         return finished
     intervals = (checkpoint_minutes, checkpoint_updates)
     with new_checkpoints(out, config, world, *intervals, force=force, may_continue=may_continue) as checkpointer:
-        return _train(config, world, algorithm, checkpointer, on_progress, loggers, live=live)
+        return _train(config, world, algorithms, checkpointer, on_progress, loggers, live=live)
+
+
+def _one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list[Algorithm]:
+    """The algorithm of each seed: one object for all, unless a setting has a number for each."""
+    each = [config.of_seed(row) for row in range(len(config.seeds))]
+    return [make(config)] * len(each) if each[0] is config else [make(own) for own in each]
 
 
 def _has_own_parts(config: Explore, world: World) -> bool:
     """Whether a part of the training is the user's own program, which may have changed under the same name."""
-    names = (config.world, config.algorithm, config.credit, config.objective)
+    names = ("" if is_suite(config.world) else config.world, config.algorithm, config.credit, config.objective)
     return any(":" in str(name) for name in names) or (world.is_hosted and not getattr(world, "settings", None))
 
 
@@ -201,7 +209,8 @@ def resume(
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
-        made = algorithm_for(config, world, UserParts(algorithm, credit, objective), is_from_file=True)
+        parts = UserParts(algorithm, credit, objective)
+        made = _one_per_seed(config, lambda each: algorithm_for(each, world, parts, is_from_file=True))
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
 
 
@@ -223,7 +232,7 @@ def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Coll
 def _train(
     config: Explore,
     world: World,
-    algorithm: Algorithm,
+    algorithms: Sequence[Algorithm],
     checkpointer: Checkpointer | None,
     on_progress: Callable[[Status], None] | None,
     loggers: Sequence[Logger | str],
@@ -231,8 +240,8 @@ def _train(
     live: bool,
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
-    _check_steps(config, world)
-    objective: ObjectiveIn | None = getattr(algorithm, "objective", None)
+    _check_steps(config, world, algorithms[0])
+    objective: ObjectiveIn | None = getattr(algorithms[0], "objective", None)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -250,7 +259,7 @@ def _train(
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         state = None if checkpoint is None else checkpoint.training_state
-        trials = begin([config], [world], training_state=state, algorithm=algorithm)
+        trials = begin([config], [world], training_state=state, algorithms=algorithms)
         with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
             highest = pool.submit(_ceiling, config, world)
             of_objective = pool.submit(_objective_ceiling, config, world, objective)
@@ -265,10 +274,13 @@ def _train(
                     followers.add(notebook.LiveCurve(highest))
             (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
         baseline = _baseline(config, world, objective) if random is None else random.result()
-        percentages = highest.result().percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
+        found = highest.result()
+        if not world.knows_all_states:
+            found = found.in_units_of(trained.world.num_states)
+        percentages = found.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
             **({} if baseline is None else {"random": baseline}),
-            "ceiling": highest.result().as_json(),
+            "ceiling": found.as_json(),
             "percent_of_ceiling": percentages,
         }
         if objective is not None:
@@ -282,13 +294,20 @@ def _train(
     return trained
 
 
-def _check_steps(config: Explore, world: World) -> None:
-    """Raises ValueError if an update has more steps than can be counted, or than the memory holds."""
-    num_steps = run.steps_per_update(config, world)
-    needed, free = _BYTES_PER_STEP * num_steps * len(config.seeds), free_memory()
+def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
+    """Raises ValueError if an update has more steps than can be counted, or needs more memory than is free."""
+    num_steps, what, advice = run.steps_per_update(config, world), "", "a smaller batch, team or horizon"
+    needed = _BYTES_PER_STEP * num_steps
+    if (networks := getattr(algorithm, "networks", None)) is not None:
+        pairs = itertools.pairwise((world.observation_size, *networks.hidden))
+        num_trunks = 1 if networks.has_shared_trunk else config.num_policies
+        num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
+        needed += _BYTES_PER_NUMBER * num_steps * sum(networks.hidden) + _BYTES_PER_PARAMETER * num_parameters
+        what, advice = f" and {num_parameters:,} parameters", f"{advice}, or narrower networks (--hidden)"
+    needed, free = needed * len(config.seeds), free_memory()
     if num_steps > MOST or (needed > free and runs_on_cpu()):
-        limit = f"{MOST:,} can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
-        raise ValueError(f"an update has {num_steps:,} steps, but only {limit}: choose a smaller batch, team or horizon")
+        limit = f"{MOST:,} steps can be counted" if num_steps > MOST else f"{free / 2**30:.1f} GiB of memory are free"
+        raise ValueError(f"an update has {num_steps:,} steps{what}, but only {limit}: choose {advice}")
 
 
 def _with_paths(trained: Run) -> Run:

@@ -70,7 +70,7 @@ def begin(
     worlds: Sequence[World],
     num_successors: int | None = None,
     training_state: TrainingState | None = None,
-    algorithm: Algorithm | None = None,
+    algorithms: Sequence[Algorithm] | None = None,
 ) -> Trials:
     """Compiles the training of configs that differ in numbers and worlds alone.
 
@@ -78,12 +78,14 @@ def begin(
         worlds: the world of each config.
         num_successors: to which the worlds' lists are widened, for worlds that differ in that.
         training_state: where an earlier training stopped; this one continues from there.
-        algorithm: instead of the PGPSE that the configs ask for.
+        algorithms: of each seed, instead of the PGPSE that the configs ask for.
     """
     began = time.perf_counter()
     config = configs[0]
-    algorithms = [algorithm] if algorithm is not None else side_by_side([pgpse(config, worlds[0]) for config in configs])
-    each = [one for one, config in zip(algorithms, configs, strict=True) for _ in config.seeds]
+    each = algorithms
+    if each is None:
+        shared = side_by_side([pgpse(config, worlds[0]) for config in configs])
+        each = [one for one, config in zip(shared, configs, strict=True) for _ in config.seeds]
     world: World | list[World] = worlds[0]
     tables = [world.table.widened(num_successors or world.table.num_successors) for world in worlds if world.table is not None]
     if tables:

@@ -18,6 +18,7 @@ from farflung.worlds.world import World
 
 _MOST_BROKEN = 0.5
 _MOST_ALIKE = 0.2
+_MOST_NAMED = 4
 _num_duplicates = jax.jit(num_duplicates, static_argnums=1, static_argnames=("scale", "angles"))
 
 
@@ -28,7 +29,7 @@ class TrainingMonitor:
         config = configs[0]
         self._name, self._world, self._is_own = config.world, worlds[0], config.algorithm != ALGORITHM
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
-        self._learning_rates = [each.learning_rate for each in configs for _ in each.seeds]
+        self._learning_rates = [each.of_seed(row).learning_rate for each in configs for row in range(len(each.seeds))]
         self._seeds = [seed for each in configs for seed in each.seeds]
         faults = start.faults
         self._num_faults = np.zeros(len(self._seeds), np.int64) if faults is None else np.asarray(faults.number, np.int64)
@@ -98,10 +99,10 @@ def share_of_duplicates(name: str, features: np.ndarray, projection: Projection)
     alike = [_num_duplicates(jnp.asarray(element), neighbours, scale=scale, angles=angles) for element in features]
     share = float(np.sum(alike)) / max(1, int(np.isfinite(features).all(axis=-1).sum()))
     if share > _MOST_ALIKE:
+        names = " and ".join(projection.names) if len(projection.names) <= _MOST_NAMED else "their features"
         message = (
-            f"{name}: {share:.0%} of the states that the final team visits are duplicates in {' and '.join(projection.names)}, "
-            "so their nearest-neighbour distances are zero: project on other features, use more neighbours, or count cells "
-            "(--neighbours 0)"
+            f"{name}: {share:.0%} of the states that the final team visits are duplicates in {names}, so their "
+            "nearest-neighbour distances are zero: choose other features, use more neighbours, or count cells (--neighbours 0)"
         )
         warnings.warn(message, WorldWarning, stacklevel=3)
     return share

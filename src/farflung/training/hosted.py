@@ -145,7 +145,8 @@ class HostedRunner(Runner):
         self._steps.append(self._statistics.num_steps // self._shape[0])
         seen: dict[str, Any]
         if self._world.projection is None:
-            seen = {"visits": _visits(episodes.states, is_real, self._world.num_states, self._shape)}
+            states = _stayed(episodes)
+            seen = {"visits": _visits(states, _is_real(states), self._world.num_states, self._shape)}
         else:
             states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
             seen = {"features": states[..., list(self._world.projection.features)]}
@@ -175,9 +176,26 @@ def _random_team(world: Any, num_agents: int) -> Any:
     return TabularSoftmax(uniform_team(world.view(), num_agents).logits[None])
 
 
-def play(world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape) -> Episodes:
-    """The episodes of one update, for all seeds."""
-    return pool.play(*_draw_players(world, keys, number, team, shape))
+def play(
+    world: Any, pool: Pool, keys: Key[Array, " seed"], number: int, team: Any, shape: Shape, frames: Any = None
+) -> Episodes:
+    """The episodes of one update, for all seeds; `frames` gets what the environment renders, as `Pool.play` says."""
+    return pool.play(*_draw_players(world, keys, number, team, shape), frames)
+
+
+def play_once(
+    world: Any, team: Any, element: int, num_trajectories: int, *, is_rendered: bool = False
+) -> tuple[np.ndarray, dict[int, list[np.ndarray]]]:
+    """The states [agent, trajectory, times, ...] of one batch element of a trained team, and each episode's frames."""
+    world = world.with_environment().snapshot()
+    world = world.rendered() if is_rendered else world
+    shape, keys = (1, 1, team.num_agents, num_trajectories), jr.key(0, impl="threefry2x32")[None]
+    frames: dict[int, list[np.ndarray]] = {}
+    with world.open(team.num_agents, math.prod(shape)) as pool:
+        of_one_seed = jax.tree.map(lambda leaf: leaf[None], team)
+        episodes = play(world, pool, keys, element, of_one_seed, shape, frames if is_rendered else None)
+    states = episodes.states if world.projection is not None else _stayed(episodes)
+    return states.reshape(*shape[2:], *states.shape[1:]), frames
 
 
 def _draw_players(
@@ -197,11 +215,22 @@ def _draw_players(
 
 
 def trajectories(view: View, episodes: Episodes, shape: Shape) -> Trajectories:
-    """Episodes as compiled code takes them."""
+    """Episodes as compiled code takes them; a numbered state in which the environment ended an episode counts until T."""
     states, actions = (array.reshape(*shape, *array.shape[1:]) for array in (episodes.states, episodes.actions))
     if view.projection is not None:
         return Trajectories(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(episodes.broken.reshape(shape)))
-    return Trajectories(jnp.asarray(np.where(states == OVER, view.num_states, states)), jnp.asarray(actions))
+    has_acted = states[..., 1:] != OVER
+    acting = np.where(has_acted, states[..., :-1], view.num_states)
+    stayed = _stayed(episodes).reshape(states.shape)
+    counted = np.where(stayed == OVER, view.num_states, stayed)
+    return Trajectories(jnp.asarray(counted), jnp.asarray(actions), acting=jnp.asarray(acting, counted.dtype))
+
+
+def _stayed(episodes: Episodes) -> Int[np.ndarray, "episode times"]:
+    """The states of episodes as if agents stayed where the environment ended them, as in a table whose ends are absorbing."""
+    states = episodes.states
+    last = np.take_along_axis(states, np.count_nonzero(states != OVER, axis=1)[:, None] - 1, axis=1)
+    return np.where((states == OVER) & episodes.is_terminated[:, None], last, states)
 
 
 def _is_real(states: np.ndarray) -> Bool[np.ndarray, "episode times"]:
@@ -244,7 +273,7 @@ class NetworkPlayer:
         return self.noise.shape[1]
 
     def blank(self, num_episodes: int) -> tuple[np.ndarray, np.ndarray]:
-        states = np.full((num_episodes, self.horizon + 1, self.world.observation_size), np.nan, np.float32)
+        states = np.full((num_episodes, self.horizon + 1, self.world.state_size), np.nan, np.float32)
         return states, np.zeros((num_episodes, self.horizon, *self.world.actions.shape), self.world.actions.dtype)
 
     def see(self, observations: Any) -> np.ndarray:

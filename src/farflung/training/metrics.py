@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in, shannon
 from farflung.entropy.named import trajectory
@@ -107,8 +107,8 @@ def _measure_states(world: Any, team: Any, trajectories: Trajectories) -> Metric
     if world.projection is not None:
         return _measure_vectors(world, team, trajectories)
     if world.may_end_early:
-        policy_entropy = policy_entropies(team, trajectories.states[..., :-1])
-        return _measure_ragged(trajectories.states, world.num_states, policy_entropy)
+        acted = acted_in(trajectories)
+        return _measure_ragged(trajectories.states, world.num_states, policy_entropies(team, acted), acted < world.num_states)
     return measure(team, trajectories, world.num_states)
 
 
@@ -133,7 +133,7 @@ def _measure_vectors(world: Any, team: Any, trajectories: Trajectories) -> Metri
     cells = projection.cells(trajectories.states)
     # Not fused with its mean: for many trajectories of one policy, XLA's fused kernel would take minutes to compile.
     policy_entropy = jax.lax.optimization_barrier(policy_entropies(team, acted_in(trajectories)))
-    found = _measure_ragged(cells, projection.num_cells, policy_entropy)
+    found = _measure_ragged(cells, projection.num_cells, policy_entropy, cells[..., 1:] < projection.num_cells)
     found = found._replace(normalized_entropy=found.entropy / np.log(max(world.num_states, 2)))
     if projection.neighbours == 0:
         return found
@@ -144,10 +144,10 @@ def _measure_ragged(
     states: Int[Array, "batch agent trajectory times"],
     num_states: int,
     policy_entropy: Float[Array, "batch agent trajectory time"],
+    has_acted: Bool[Array, "batch agent trajectory time"],
 ) -> Metrics:
     counts = jax.vmap(count_by_index, (0, None))(states, num_states + 1)[:, :num_states]
     pooled = jax.vmap(count_by_index, (1, None))(states, num_states + 1)[:, :num_states]
-    has_acted = states[..., 1:] < num_states
     return _metrics(
         jnp.mean(jax.vmap(ragged_plug_in(num_states).value)(states)),
         counts,

@@ -244,7 +244,7 @@ def divergence_of(update: int, team: Any, is_finite: Bool[np.ndarray, " seed"]) 
 def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]:
     """The updates whose batch is measured: the first, every `log_every`-th, and the last 1%, which make up the final values."""
     if log_every is None:
-        log_every = min(1000, max(25, num_updates // 200))
+        log_every = min(1000, max(1, min(25, num_updates // 20), num_updates // 200))
     first_of_last = last_percent(num_updates)
     step = 1 + (num_updates - first_of_last) // 1000  # a thousand are enough for a mean
     return sorted({1, *range(log_every, num_updates + 1, log_every), *range(num_updates, first_of_last - 1, -step)})

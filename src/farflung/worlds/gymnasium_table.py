@@ -60,12 +60,15 @@ def from_gymnasium(environment: str | gymnasium.Env[Any, Any], *, horizon: int |
             f"{name} sometimes ends an episode in a state and sometimes continues from it: such a state must be two states"
         )
     shape = map_shape(environment, num_states)
+    positions = None if shape is None else np.stack(np.unravel_index(np.arange(num_states), shape), axis=-1)
+    if positions is None and hasattr(core, "decode"):  # Taxi: row, column, passenger and destination
+        positions = np.array([tuple(core.decode(state))[:2] for state in range(num_states)])
     world = tabular_mdp(
         successors,
         probabilities,
         start_distribution,
         horizon,
         rewards=np.where(ends[:, None, None], 0.0, rewards),
-        positions=None if shape is None else np.stack(np.unravel_index(np.arange(num_states), shape), axis=-1),
+        positions=positions,
     )
     return dataclasses.replace(world, shows_labels=True)

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from farflung.config import CONTINUOUS_WORLDS, PAPER_WORLDS, check_world, is_map_file
+from farflung.config.checks import is_suite
 from farflung.config.reading import MOST_BYTES_OF_MAP, one_line_errors, read_text
 from farflung.worlds.gridworld import MAZE, ROOM, gridworld
 from farflung.worlds.gymnasium_table import NoTableError, from_gymnasium
 from farflung.worlds.hosted.tables import hosted as hosted_world
 from farflung.worlds.jax_world import from_jax, is_jax_world
 from farflung.worlds.named_vectors import make_vector_world
+from farflung.worlds.suites import is_suite_environment
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
@@ -28,13 +30,14 @@ def as_world(world: Any, **options: Any) -> World:
         return make_world(str(world), **options)
     if isinstance(world, World):
         return world
-    if is_jax_world(world):
+    if is_jax_world(world) or is_suite_environment(world):
         return from_jax(world)
     if callable(world):
         return hosted_world(world)
     raise ValueError(
-        "a world is a name, a farflung.World, an object with reset(key), step(key, state, action) and observe(state), "
-        f"or a function that makes a Gymnasium environment, not {type(world).__name__}"
+        "a world is a name, a farflung.World, an environment of a JAX suite, an object with reset(key), "
+        "step(key, state, action) and observe(state), or a function that makes a Gymnasium environment, "
+        f"not {type(world).__name__}"
     )
 
 
@@ -68,6 +71,9 @@ def make_world(
         _check_options(name, asked, {"bins", "env_options", "horizon", "neighbours"})
         _check_env_options(env_options, {"name", "horizon", "bins", "neighbours"})
         return make_vector_world(json.dumps({"name": name, **env_options}), horizon=horizon, **chosen)
+    if is_suite(name):
+        _check_options(name, asked, {"bins", "env_options", "high", "horizon", "low", "neighbours", "features"})
+        return from_jax(name, horizon=horizon, env_options=env_options, **chosen)
     own = _own_world(name)
     if own is not None:
         return own if isinstance(own, World) else from_jax(own, horizon=horizon, name=name, **chosen, **env_options)

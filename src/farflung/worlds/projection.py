@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import operator
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from farflung.config.checks import MOST, check_text, whole_number
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.nearest import nearest_neighbours
 from farflung.entropy.objective import Objective
+from farflung.worlds.encoder import SIZE, Image, random_encoder
 
 MOST_CELLS = 10_000_000
 LARGEST_BOUND = 1e30
@@ -23,6 +25,10 @@ _MOST_PROJECTED, _FEW_PROJECTED = 3, 2
 _BINS, _CELLS = 20, 100_000
 _NEIGHBOURS = 4
 _MOST_FEATURES = 1_000_000
+_MOST_ENCODED = 100_000
+ENCODER = "encoder"
+Features = int | str | Sequence[int | str]
+"""Indices or names of numbers, or `encoder`."""
 
 
 class Discrete(eqx.Module):
@@ -33,6 +39,26 @@ class Discrete(eqx.Module):
     size = 1
     shape = ()
     dtype = "int32"
+
+    @property
+    def nums(self) -> tuple[int, ...]:
+        return (self.num,)
+
+
+class MultiDiscrete(eqx.Module):
+    """Actions that are several choices at once: in each place a number from 0 to that of `nums` - 1."""
+
+    nums: tuple[int, ...] = eqx.field(static=True)
+
+    dtype = "int32"
+
+    @property
+    def size(self) -> int:
+        return len(self.nums)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.size,)
 
 
 class Box(eqx.Module):
@@ -52,15 +78,18 @@ class Box(eqx.Module):
         return (self.size,)
 
 
+Actions = Discrete | MultiDiscrete | Box
+
+
 class Projection(eqx.Module):
-    """The features of an observation whose entropy is maximised, and the grid on which coverage is counted.
+    """The features of a recorded state whose entropy is maximised, and the grid on which coverage is counted.
 
     An agent observes the cosine and the sine of an angle, and distances are measured between these, so that -π and π are
     near each other. The grid and the figures use the angle itself.
     """
 
     features: tuple[int, ...] = eqx.field(static=True)
-    """Indices into an observation; for an angle, that of its cosine, which its sine follows."""
+    """Indices into a recorded state; for an angle, that of its cosine, which its sine follows."""
     names: tuple[str, ...] = eqx.field(static=True)
     """The features' names, with units."""
     low: tuple[float, ...] = eqx.field(static=True)
@@ -123,63 +152,138 @@ def describe_vectors(
     first: Float[np.ndarray, " number"],
     last: Float[np.ndarray, " number"],
     wander: Callable[[], Float[np.ndarray, "state number"]],
-    project: Any,
-    neighbours: Any,
-    bins: Any,
-    low: Any,
-    high: Any,
+    features: Features | None = None,
+    neighbours: Any = None,
+    bins: Any = None,
+    low: Any = None,
+    high: Any = None,
+    *,
+    num_unseen: int = 0,
+    image: Image | None = None,
+    is_whole: Sequence[bool] = (),
 ) -> dict[str, Any]:
-    """The fields of a world that describe its observations: the projection, and the centre and scale of each number.
+    """The fields of a world that describe its recorded states: the projection, and the ranges of what policies see.
 
     Numbers without bounds are measured with random actions: the grid is three times as wide as what these reach.
 
     Args:
-        names: the name of each number of an observation.
+        names: the name of each number of a recorded state.
         first: the lower bound of each number, which may be infinite.
         last: the upper bound of each number, which may be infinite.
-        wander: returns observations with random actions.
-        project: indices of the features (None: all numbers if there are at most three, else the first two).
+        wander: returns recorded states with random actions.
+        features: names or indices of the numbers whose entropy is maximised, or `encoder`. By default the numbers that
+            policies don't see, if there are any; for an image the encoder; else all numbers if there are at most three, and
+            the first two of more.
+        num_unseen: how many of the last numbers policies don't see.
+        image: the shape of the image that the numbers which policies see are.
+        is_whole: which numbers are whole, if any: features that all are whole are counted, each value in a cell of its own.
     """
+    num_seen = len(names) - num_unseen
     is_bounded = np.maximum(abs(first), abs(last)) < LARGEST_BOUND
     first, last = np.where(is_bounded, first, 0.0), np.where(is_bounded, last, 0.0)
     center, spread = (first + last) / 2, (last - first) / 2
+    wandered = np.zeros((1, len(names))) if is_bounded.all() else wander()
     if not is_bounded.all():
-        wandered = wander()
         center = np.where(is_bounded, center, wandered.mean(axis=0))
         spread = np.where(is_bounded, spread, wandered.std(axis=0))
         reach = np.maximum(np.ptp(wandered, axis=0), 1e-6)
         first = np.where(is_bounded, first, wandered.min(axis=0) - reach)
         last = np.where(is_bounded, last, wandered.max(axis=0) + reach)
-    features = _chosen_features(project, len(names))
-    num_bins = min(_BINS, int(_CELLS ** (1 / len(features)) + 1e-9))
-    begin = _rounded(first[list(features)]) if low is None else tuple(map(float, one_for_each("low", low, len(features))))
-    end = _rounded(last[list(features)]) if high is None else tuple(map(float, one_for_each("high", high, len(features))))
-    for name, below, above in zip(features, begin, end, strict=True):
+    seen_center, seen_scale = _rounded(center[:num_seen]), _rounded(np.where(spread > 0, spread, 1.0)[:num_seen])
+    encoder, note = None, ""
+    if features is None and not num_unseen and len(names) > _MOST_PROJECTED:
+        features, note = _by_default(names, image)
+    if features == ENCODER or (isinstance(features, Sequence) and [*features] == [ENCODER]):
+        _check_encoded(num_seen)
+        encoder, num_unseen = random_encoder(seen_center, seen_scale, image), SIZE
+        states = wander()[:, :num_seen]
+        encoded = np.asarray(encoder(jnp.asarray(states, jnp.float32)), float)
+        reach = np.maximum(np.ptp(encoded, axis=0), 1e-6)
+        first, last = encoded.min(axis=0) - reach, encoded.max(axis=0) + reach
+        begin_at, names = num_seen, [f"encoding {number}" for number in range(SIZE)]
+        chosen, is_whole = tuple(range(SIZE)), ()
+    else:
+        begin_at = 0
+        default = range(num_seen, len(names)) if num_unseen else range(num_seen)
+        chosen = tuple(default) if features is None else chosen_numbers(features, names)
+    own, is_counted = list(chosen), bool(is_whole) and all(is_whole[each] for each in chosen) and neighbours in (None, 0)
+    first, last = first[own], last[own]
+    if is_counted and low is None and high is None and bins is None and np.prod(last - first + 1) <= _CELLS:
+        bins, neighbours = np.rint(last - first + 1).astype(int), 0
+        first, last = first - 0.5, last + 0.5
+    num_bins = max(1, min(_BINS, int(_CELLS ** (1 / len(chosen)) + 1e-9)))
+    begin = _rounded(first) if low is None else tuple(map(float, one_for_each("low", low, len(chosen))))
+    end = _rounded(last) if high is None else tuple(map(float, one_for_each("high", high, len(chosen))))
+    for name, below, above in zip(chosen, begin, end, strict=True):
         if not -math.inf < below < above < math.inf:
             raise ValueError(f"the grid needs low below high, but {names[name]} has {below:g} to {above:g}")
     projection = Projection(
-        features=features,
-        names=tuple(names[feature] for feature in features),
+        features=tuple(begin_at + feature for feature in chosen),
+        names=tuple(names[feature] for feature in chosen),
         low=begin,
         high=end,
-        bins=whole_bins((num_bins,) if bins is None else np.atleast_1d(bins).tolist(), len(features)),
+        bins=whole_bins((num_bins,) if bins is None else np.atleast_1d(bins).tolist(), len(chosen)),
         scale=_rounded(np.subtract(end, begin)),
         neighbours=whole_neighbours(_NEIGHBOURS if neighbours is None else neighbours),
     )
-    scale = _rounded(np.where(spread > 0, spread, 1.0))
-    return {"projection": projection, "observation_center": _rounded(center), "observation_scale": scale}
+    return {
+        "projection": projection,
+        "observation_center": seen_center,
+        "observation_scale": seen_scale,
+        "num_unseen": num_unseen,
+        "image": image,
+        "encoder": encoder,
+        "features_note": note,
+    }
 
 
-def _chosen_features(project: Any, size: int) -> tuple[int, ...]:
-    if project is None:
-        return tuple(range(size if size <= _MOST_PROJECTED else _FEW_PROJECTED))
-    chosen = np.atleast_1d(project).tolist()
-    for number in chosen:
-        if not (isinstance(number, int) and 0 <= number < size):
-            raise ValueError(f"project has numbers from 0 to {size - 1}, indices into an observation, not {number}")
+def _check_encoded(number: int) -> None:
+    if number > _MOST_ENCODED:
+        raise ValueError(f"an encoder takes observations of at most {_MOST_ENCODED:,} numbers, not {number:,}")
+
+
+def _by_default(names: Sequence[str], image: Image | None) -> tuple[Features, str]:
+    """The features of many numbers if nobody has chosen any, and what to tell of it."""
+    if image is not None:
+        return ENCODER, "features: the space of a fixed random encoder of the image; choose others with --features"
+    known = textwrap.shorten(", ".join(_groups(names)), 200, placeholder=" ...")
+    return range(_FEW_PROJECTED), (
+        f"features: the first two of {len(names)} numbers, {names[0]} and {names[1]}; choose with --features "
+        f"from {known}; or --features encoder"
+    )
+
+
+def chosen_numbers(features: Features, names: Sequence[str]) -> tuple[int, ...]:
+    """The indices of the numbers that a user has chosen by index, by name, or by the name of several: `qpos` for `qpos 0` ...
+
+    >>> chosen_numbers(("speed", "place"), ("place 0", "place 1", "speed"))
+    (2, 0, 1)
+    """
+    chosen: list[int] = []
+    for each in [features] if isinstance(features, str) else np.atleast_1d(np.asarray(features, object)).tolist():
+        if isinstance(each, str) and not each.isdigit():
+            found = [number for number, name in enumerate(names) if each in (name, _group(name))]
+            if not found:
+                known = textwrap.shorten(", ".join(_groups(names)), 200, placeholder=" ...")
+                raise ValueError(f"features: no number is called {each!r}: choose from {known}, or {ENCODER}")
+            chosen += found
+            continue
+        number = int(each) if isinstance(each, str) else each
+        if not (isinstance(number, int) and 0 <= number < len(names)):
+            raise ValueError(f"features has numbers from 0 to {len(names) - 1}, indices into an observation, not {each}")
+        chosen.append(number)
     if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"project has one or more different indices, not {chosen}")
+        raise ValueError(f"features has one or more different numbers, not {chosen}")
     return tuple(chosen)
+
+
+def _group(name: str) -> str:
+    group, _, number = name.rpartition(" ")
+    return group if number.isdigit() else name
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys(map(_group, names))] if len(set(map(_group, names))) > 1 else [*names]
 
 
 def one_for_each(name: str, values: Any, number: int, what: str = "features") -> list[Any]:
@@ -205,12 +309,14 @@ def read_numbers(name: str, values: Any, size: int | None = None, *, are_finite:
 
 def vector_fields(world: Any) -> dict[str, Any]:
     """What a file holds of the actions and observations of a world of vectors, as JSON."""
-    return {
+    fields = {
         "actions": dataclasses.asdict(world.actions),
         "projection": dataclasses.asdict(world.projection),
         "observation_center": world.observation_center,
         "observation_scale": world.observation_scale,
     }
+    further = {"num_unseen": world.num_unseen, "image": world.image, "has_encoder": world.encoder is not None}
+    return fields | {name: value for name, value in further.items() if value}  # older versions know none of these
 
 
 def read_vector_fields(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,8 +325,26 @@ def read_vector_fields(found: Mapping[str, Any]) -> dict[str, Any]:
     scale = read_numbers("observation_scale", found["observation_scale"], len(center))
     if min(scale) <= 0:
         raise ValueError(f"observation_scale has positive numbers, not {min(scale):g}")
-    actions, projection = read_actions(found["actions"]), read_projection(found["projection"], len(center))
-    return {"actions": actions, "projection": projection, "observation_center": center, "observation_scale": scale}
+    num_unseen, image, has_encoder = found.get("num_unseen", 0), found.get("image"), found.get("has_encoder", False)
+    if num_unseen != 0:
+        num_unseen = whole_number("num_unseen", num_unseen, _MOST_FEATURES)
+    if image is not None:
+        image = tuple(whole_number("image", side, _MOST_FEATURES) for side in image)
+        if len(image) != 3 or math.prod(image) != len(center):
+            raise ValueError(f"an image of {len(center)} numbers cannot have the shape {image}")
+    if not isinstance(has_encoder, bool) or (has_encoder and num_unseen != SIZE):
+        raise ValueError(f"an encoder gives {SIZE} numbers, not {str(num_unseen)[:20]}")
+    if has_encoder:
+        _check_encoded(len(center))
+    return {
+        "actions": read_actions(found["actions"]),
+        "projection": read_projection(found["projection"], len(center) + num_unseen),
+        "observation_center": center,
+        "observation_scale": scale,
+        "num_unseen": num_unseen,
+        "image": image,
+        "encoder": random_encoder(center, scale, image) if has_encoder else None,
+    }
 
 
 def read_projection(fields: Any, observation_size: int) -> Projection:
@@ -245,12 +369,14 @@ def read_projection(fields: Any, observation_size: int) -> Projection:
     return Projection(features, names, low, high, bins, scale, neighbours, angles)
 
 
-def read_actions(fields: Any) -> Discrete | Box:
+def read_actions(fields: Any) -> Actions:
     """The kind of actions that a file describes."""
     if set(fields) == {"num"}:
         return Discrete(whole_number("the number of actions", fields["num"], _MOST_FEATURES))
+    if set(fields) == {"nums"}:
+        return MultiDiscrete(tuple(whole_number("the number of choices", num, _MOST_FEATURES) for num in fields["nums"]))
     if set(fields) != {"low", "high"}:
-        raise ValueError("actions have either num, or low and high")
+        raise ValueError("actions have either num, or nums, or low and high")
     low = read_numbers("low", fields["low"], are_finite=False)
     high = read_numbers("high", fields["high"], len(low), are_finite=False)
     if not all(map(operator.lt, low, high)):

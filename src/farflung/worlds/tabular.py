@@ -54,6 +54,13 @@ class TabularMDP(CompiledWorld):
         return self.successors.shape[-3]
 
     @property
+    def ends(self) -> dict[str, Int[np.ndarray, " state"]]:  # type: ignore[override]
+        successors, rewards = np.asarray(self.successors), np.asarray(self.rewards)
+        is_end = (successors == np.arange(self.num_states)[:, None, None]).all(axis=(1, 2))
+        goals = np.unique(successors[(rewards > 0) & is_end[successors]])
+        return {"G": goals, "x": np.setdiff1d(np.flatnonzero(is_end), goals)}
+
+    @property
     def num_actions(self) -> int:
         return self.successors.shape[-2]
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from farflung.entropy.objective import Objective
-from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.projection import Actions, Projection
 from farflung.worlds.world import CompiledWorld
 
 
@@ -24,14 +24,14 @@ class VectorWorld(CompiledWorld):
     recipe: eqx.AbstractVar[str]
     """JSON from which `make_vector_world` makes the same world; empty if there is none."""
     projection: eqx.AbstractVar[Projection]
-    actions: eqx.AbstractVar[Discrete | Box]
+    actions: eqx.AbstractVar[Actions]
     observation_center: eqx.AbstractVar[tuple[float, ...]]
     """The centre of each number's range in an observation; networks see observations centred and scaled."""
     observation_scale: eqx.AbstractVar[tuple[float, ...]]
 
     @abc.abstractmethod
     def observe(self, state: PyTree[Array]) -> Float[Array, " observation"]:
-        """The observation of a state, from which the projection picks its features."""
+        """What is recorded of a state: what policies see, then further numbers, if any; the projection picks its features."""
 
     def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
         """Whether an episode ends in this state, before its `horizon`."""
@@ -66,7 +66,7 @@ class DescribedWorld(VectorWorld):
 
     horizon: int = eqx.field(static=True)
     projection: Projection = eqx.field()
-    actions: Discrete | Box = eqx.field()
+    actions: Actions = eqx.field()
     observation_center: tuple[float, ...] = eqx.field(static=True)
     observation_scale: tuple[float, ...] = eqx.field(static=True)
     recipe: str = eqx.field(static=True, default="", kw_only=True)

@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from farflung.entropy.objective import Objective
 from farflung.numerics.noise import uniforms
-from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.encoder import Image
+from farflung.worlds.projection import Actions, Discrete, Projection
 from farflung.worlds.walls import Rectangle
 
 if TYPE_CHECKING:
@@ -34,13 +35,19 @@ class World(abc.ABC):
 
     horizon: int
     """Actions in an episode, at most."""
-    actions: Discrete | Box
+    actions: Actions
     """What an agent can do."""
     projection: Projection | None
-    """Which features of an observation the entropy is about; None where states are numbered."""
+    """Which numbers of a recorded state the entropy is about; None where states are numbered."""
     observation_center: tuple[float, ...]
     """Where observations are vectors: the centre of each number's range; networks see observations centred and scaled."""
     observation_scale: tuple[float, ...]
+    num_unseen: int = 0
+    """Numbers that a recorded state has after the observation: features for the entropy alone, which policies don't see."""
+    image: Image | None = None
+    """Rows, columns and channels of the image that an observation is, if it is one."""
+    features_note: str = ""
+    """Which features were taken although nobody has chosen any, and how to choose."""
 
     name = "custom"
     """Its name on the command line."""
@@ -51,7 +58,11 @@ class World(abc.ABC):
     knows_all_states = True
     """Whether the number of states is known before training; otherwise states are numbered as they are met."""
     positions: Int[Array | np.ndarray, "state 2"] | None = None
-    """Row and column of each state, where the states lie on a map."""
+    """Row and column of each state, where the states lie on a map; several states may lie in one cell."""
+    ends: dict[str, Int[np.ndarray, " state"]] = {}  # noqa: RUF012
+    """The states in which episodes end, as far as they are known: under G those that are rewarded, under x the others."""
+    rows_point_down: bool = False
+    """Whether the second feature counts rows from the top, for pictures."""
     start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()
     """The states in which episodes begin, as far as they are known."""
     walls: tuple[Rectangle, ...] = ()
@@ -71,7 +82,7 @@ class World(abc.ABC):
 
     @property
     def num_actions(self) -> int:
-        """The number of discrete actions, or of numbers in an action."""
+        """The number of discrete actions, or of choices or numbers in an action."""
         return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
 
     @property
@@ -83,6 +94,11 @@ class World(abc.ABC):
     def observation_size(self) -> int:
         """Numbers in an observation, where observations are vectors."""
         return len(self.observation_center)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a recorded state, where states are vectors: an observation, then the features that policies don't see."""
+        return self.observation_size + self.num_unseen
 
     @property
     def may_end_early(self) -> bool:
@@ -156,7 +172,7 @@ class World(abc.ABC):
         """Learns the states with these features, as `add_states_of` does."""
 
     def state_of(self, observation: Any) -> Any:
-        """The state that a policy acts on for an observation of the world's environment: a state's number, or a vector.
+        """What a policy acts on for an observation of the world's environment: a state's number, or a vector.
 
         Raises ValueError if the world has no such observation.
         """
@@ -171,6 +187,11 @@ class World(abc.ABC):
     def action_for_environment(self, action: np.ndarray) -> Any:
         """What the `step` of the world's environment takes for a policy's action."""
         return int(action) if action.ndim == 0 else action
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of the world before the training."""
+        return [self.features_note] if self.features_note else []
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         """How copies are stepped on the host by so many agents for so many episodes at a time, and what has failed."""

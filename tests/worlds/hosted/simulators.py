@@ -22,7 +22,7 @@ class Corridor(gymnasium.Env):
 
     def step(self, action):
         self.place = max(0, self.place + (1 if action else -1))
-        return 10 + self.place, float(self.place == 4), self.place == 4, False, {}
+        return 10 + self.place, float(self.place == 4), self.place == 4, False, {"place": self.place}
 
 
 class Unlucky(Corridor):

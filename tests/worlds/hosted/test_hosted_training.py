@@ -81,6 +81,7 @@ def train(world, seeds=(0, 1), num_updates=12, **changes):
     return list(train_teams(algorithm, world, seeds, num_updates, log_every=4))
 
 
+@pytest.mark.bits
 def test_a_seeds_results_do_not_depend_on_other_seeds_copies_or_workers():
     together = train(hosted(Corridor, horizon=6, copies=5))[-1]
     alone = train(hosted(Corridor, horizon=6, workers=2), seeds=(1,))[-1]

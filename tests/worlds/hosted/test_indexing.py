@@ -72,3 +72,8 @@ def test_actions_are_numbered():
     np.testing.assert_array_equal(many, [[0, -1], [0, 0], [0, 1], [1, -1], [1, 0], [1, 1]])
     with pytest.raises(ValueError, match="finitely many"):
         actions_of(spaces.Box(-1, 1, (1,)))
+
+
+def test_many_bytes_in_a_dictionary_overflow_nowhere():
+    space = spaces.Dict({"image": spaces.Box(0, 255, (20, 20, 3), np.uint8), "lamp": spaces.Discrete(2)})
+    assert not state_index(space).is_complete

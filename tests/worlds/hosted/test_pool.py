@@ -22,13 +22,13 @@ def play(world, num_episodes=NUM_EPISODES):
     thresholds = np.broadcast_to(cumulative[:, None, None], (NUM_AGENTS, 1, world.num_states + 1, 2))
     agents = np.arange(num_episodes) % NUM_AGENTS
     noise = generator.random((num_episodes, HORIZON))
-    with world.open(NUM_AGENTS, num_episodes) as pool:
+    with world.open(NUM_AGENTS, num_episodes, has_infos=True) as pool:
         return noise, pool.play(world.player(thresholds, agents, noise), agents, 1 + np.arange(num_episodes))
 
 
 @pytest.mark.parametrize("options", [{"copies": 12}, {"copies": 2}, {"copies": 3}, {"workers": 2}])
 def test_episodes_are_those_of_the_environment_played_alone(options):
-    noise, (states, actions, rewards, is_terminated, broken, seeds) = play(hosted(Corridor, horizon=HORIZON, **options))
+    noise, (states, actions, rewards, is_terminated, broken, seeds, infos) = play(hosted(Corridor, horizon=HORIZON, **options))
     for episode in range(NUM_EPISODES):
         environment = Corridor()
         observation, _ = environment.reset(seed=1 + episode)
@@ -46,6 +46,8 @@ def test_episodes_are_those_of_the_environment_played_alone(options):
         assert seeds[episode] == 1 + episode
     assert 0 < is_terminated.sum() < NUM_EPISODES
     assert not broken.any()
+    is_told = (states != OVER) & (np.arange(HORIZON + 1) > 0)  # the environment tells nothing when it is reset
+    np.testing.assert_array_equal(infos["place"], np.where(is_told, states, np.nan))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ def test_a_failed_copy_is_reported_with_its_seed_and_replaced(flavour, options, 
     np.testing.assert_array_equal(episodes.states, healthy.states)
     np.testing.assert_array_equal(episodes.rewards, healthy.rewards)
     np.testing.assert_array_equal(episodes.actions, healthy.actions)
+    np.testing.assert_array_equal(episodes.infos["place"], healthy.infos["place"])
 
 
 @pytest.mark.filterwarnings("ignore:Broken failed:RuntimeWarning")
@@ -100,7 +103,7 @@ import gymnasium, os, signal
 from functools import partial
 from gymnasium.vector import AsyncVectorEnv
 from farflung.worlds.hosted.copies import Copy
-copies = [Copy(partial(gymnasium.make, "CartPole-v1"), None, number) for number in range(2)]
+copies = [Copy(partial(gymnasium.make, "CartPole-v1"), None, None, number) for number in range(2)]
 vector = AsyncVectorEnv(copies, context="forkserver")
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -19,7 +19,7 @@ def leaves(team):
 
 
 def test_a_run_is_saved_and_read_back_without_making_its_environment(tmp_path, monkeypatch):
-    world = hosted("Pendulum-v1", horizon=12, project=(0, 1), neighbours=2, workers=2)
+    world = hosted("Pendulum-v1", horizon=12, features=(0, 1), neighbours=2, workers=2)
     run = farflung.explore(world, **SMALL, out=tmp_path / "run")
     assert run.config.policy == "neural"
     assert run.summary["environment_steps"] == 3 * 2 * 3 * 12
@@ -49,7 +49,7 @@ def test_networks_learn_discrete_actions():
 @pytest.mark.parametrize("name", ["Ant-v5", "HalfCheetah-v5"])
 def test_robots_are_explored_with_mujocos_own_engine(name):
     pytest.importorskip("mujoco")
-    world = hosted(name, horizon=10, copies=4, project=(0, 1), neighbours=0, exclude_current_positions_from_observation=False)
+    world = hosted(name, horizon=10, copies=4, features=(0, 1), neighbours=0, exclude_current_positions_from_observation=False)
     assert world.projection.names == ("qpos 0", "qpos 1")
     algorithm = PGPSE(2, 1, 2, optimizer="adam", learning_rate=0.01, networks=Networks((8,)))
     *_, last = train(algorithm, world, (0,), 2)

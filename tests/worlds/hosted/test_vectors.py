@@ -35,10 +35,10 @@ def test_unbounded_observations_are_measured_with_random_actions():
     assert 0.4 < world.observation_scale[0] < 1.2
 
 
-def test_few_numbers_are_all_projected_on_and_of_many_the_first_two():
+def test_few_numbers_are_all_features_and_of_many_the_first_two():
     assert hosted("Pendulum-v1").projection.features == (0, 1, 2)
     assert hosted("CartPole-v1").projection.features == (0, 1)
-    chosen = hosted("CartPole-v1", project=(2, 0), low=-1, high=(1, 2)).projection
+    chosen = hosted("CartPole-v1", features=(2, 0), low=-1, high=(1, 2)).projection
     assert (chosen.features, chosen.low, chosen.high) == ((2, 0), (-1.0, -1.0), (1.0, 2.0))
     assert chosen.names == ("observation 2", "observation 0")
 
@@ -61,14 +61,14 @@ def test_observed_floats_are_vectors():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"project": 4}, "CartPole-v1: project has numbers from 0 to 3, indices into an observation, not 4"),
-        ({"project": (1, 1)}, "different indices"),
-        ({"project": (), "bins": 3}, "one or more"),
-        ({"project": 0, "bins": (3, 3)}, "a whole number for each of the 1 features"),
+        ({"features": 4}, "CartPole-v1: features has numbers from 0 to 3, indices into an observation, not 4"),
+        ({"features": (1, 1)}, "different indices"),
+        ({"features": (), "bins": 3}, "one or more"),
+        ({"features": 0, "bins": (3, 3)}, "a whole number for each of the 1 features"),
         ({"neighbours": -1}, "neighbours must be a whole number from 0 on"),
-        ({"project": (0, 1, 2, 3), "bins": 100}, "at most 10,000,000 cells, not 100,000,000"),
-        ({"project": 0, "low": 3, "high": 2}, "low below high, but observation 0 has 3 to 2"),
-        ({"project": (0, 1), "low": (1, 2, 3)}, "low needs one number, or one for each of the 2"),
+        ({"features": (0, 1, 2, 3), "bins": 100}, "at most 10,000,000 cells, not 100,000,000"),
+        ({"features": 0, "low": 3, "high": 2}, "low below high, but observation 0 has 3 to 2"),
+        ({"features": (0, 1), "low": (1, 2, 3)}, "low needs one number, or one for each of the 2"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -77,8 +77,8 @@ def test_bad_options_are_refused(options, message):
 
 
 def test_a_projection_is_of_real_numbers():
-    with pytest.raises(ValueError, match="FrozenLake-v1: project and neighbours are for observations of real numbers"):
-        hosted("FrozenLake-v1", project=0)
+    with pytest.raises(ValueError, match="FrozenLake-v1: features and neighbours are for observations of several numbers"):
+        hosted("FrozenLake-v1", features=0)
 
 
 class Whole(Drift):
@@ -91,7 +91,7 @@ def test_actions_must_be_real_or_finitely_many():
 
 
 def test_saving_and_reading_gives_the_same_world():
-    world = hosted("CartPole-v1", project=(0, 2), bins=7, horizon=30, neighbours=2)
+    world = hosted("CartPole-v1", features=(0, 2), bins=7, horizon=30, neighbours=2)
     again = HostedVectors.from_arrays(world.to_arrays())
     assert again.view() == world.view()
     assert again.settings == world.settings

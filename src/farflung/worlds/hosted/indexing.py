@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -138,7 +139,7 @@ def state_index(
         each = [features(part.numbers(observations)) for part, (features, _) in zip(parts, read, strict=True)]
         return np.atleast_2d(np.concatenate(each, axis=-1))
 
-    if None not in sizes and np.prod([float(size) for size in sizes if size]) <= _MOST_LISTED:
+    if None not in sizes and math.prod(size for size in sizes if size) <= _MOST_LISTED:
         return CompleteIndex(features_of, [size for size in sizes if size])
     return Met(features_of)
 
@@ -149,11 +150,23 @@ def actions_of(space: spaces.Space[Any]) -> list[Any]:
         return [int(space.start) + number for number in range(int(space.n))]
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         (part,) = parts_of(space)
-        sizes = (part.high - part.low + 1).ravel()
-        if np.prod(sizes.astype(float)) > _MOST_LISTED:
-            raise ValueError(f"{np.prod(sizes.astype(float)):.0f} combinations of actions are too many for a table")
+        sizes = (part.high - part.low + 1).ravel().tolist()
+        if math.prod(sizes) > _MOST_LISTED:
+            raise ValueError(
+                f"{math.prod(sizes):.4g} combinations of actions are too many for a table: choose features, so that policies "
+                "are networks, which make each choice by itself"
+            )
         return [(part.low + np.reshape(row, space.shape)).astype(space.dtype) for row in np.ndindex(*sizes)]
-    raise ValueError(f"a table of probabilities needs finitely many actions (Discrete, MultiDiscrete), not {space}")
+    if isinstance(space, spaces.Box):
+        raise ValueError(f"a table needs finitely many actions (Discrete, MultiDiscrete, MultiBinary), not {space}")
+    raise unknown_actions(space)
+
+
+def unknown_actions(space: spaces.Space[Any]) -> ValueError:
+    return ValueError(
+        f"actions of the space {type(space).__name__} cannot be chosen: wrap the environment to have Discrete, MultiDiscrete, "
+        "MultiBinary or Box actions"
+    )
 
 
 class Part(NamedTuple):
@@ -169,6 +182,11 @@ class Part(NamedTuple):
     @property
     def is_real(self) -> bool:
         return np.issubdtype(self.low.dtype, np.floating)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an array of pixels: unsigned bytes along two axes, and colours along a third."""
+        return isinstance(self.space, spaces.Box) and self.low.dtype == np.uint8 and self.low.ndim in (2, 3)
 
     def numbers(self, observations: Any) -> Shaped[np.ndarray, "*copy number"]:
         """The numbers of the part in one observation, or in those of all copies."""
@@ -193,14 +211,14 @@ def parts_of(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> list[Part]
         return [Part(space, path, start, start + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1)]
     raise ValueError(
         f"observations of the space {type(space).__name__} cannot be used as states: "
-        "choose an attribute of the environment instead (--observe, or hosted(observe=...))"
+        "choose entries of a Dict or attributes of the environment instead (--observe, or hosted(observe=...))"
     )
 
 
 def _whole(part: Part) -> tuple[Callable[[np.ndarray], Features], list[int | None]]:
     """A function from the numbers of a part to whole numbers from 0 on, and how many values each can take (None: unknown)."""
     sizes: list[int | None] = [int(high) - int(low) + 1 for low, high in zip(part.low.flat, part.high.flat, strict=True)]
-    if isinstance(part.space, spaces.Box) and np.prod(np.array(sizes, float)) > _MOST_LISTED:
+    if isinstance(part.space, spaces.Box) and math.prod(size for size in sizes if size) > _MOST_LISTED:
         return (lambda numbers: numbers.astype(np.int64)), [None] * len(sizes)
     lowest = part.low.reshape(-1).astype(np.int64)
     return (lambda numbers: numbers.astype(np.int64) - lowest), sizes

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+_named: set[str] = set()
 _SAFE_PATH, _BY_US = "PYTHONSAFEPATH", "farflung"
 
 
@@ -51,10 +52,17 @@ def _importer() -> str:
 
 def find_here(*names: str | None) -> None:
     """Lets the modules of names MODULE:NAME that a user has given be imported from the current folder, unless installed."""
+    _named.clear()
+    _named.update(name for name in names if name is not None)
     modules = {name.rpartition(":")[0].partition(".")[0] for name in names if name is not None and ":" in name}
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, OwnModules)]
     if modules:
         sys.meta_path.append(OwnModules(os.getcwd(), modules))  # noqa: PTH109
+
+
+def is_named(name: str) -> bool:
+    """Whether the user has given this name with the command, and not a file."""
+    return name in _named
 
 
 def own_modules() -> OwnModules | None:

@@ -1,5 +1,6 @@
 """Choosing actions in the copies of an environment, and recording episodes."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -46,6 +47,8 @@ class Episodes(NamedTuple):
     """The step after which a state that is not finite ended the episode; 0 if none did."""
     seeds: Int[np.ndarray, " episode"] | None = None
     """The seed with which the environment was reset."""
+    infos: Mapping[str, Float[np.ndarray, "episode times ..."]] = {}
+    """Numbers in the environment's infos, by name, if they were asked for; NaN where the environment gave none."""
 
 
 class TablePlayer:

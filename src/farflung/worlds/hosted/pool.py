@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Int
 
-from farflung.worlds.hosted.copies import Copy, CopyError, Make, Observe
+from farflung.worlds.hosted.copies import NUMBERS, Copy, CopyError, Make, Observe
 from farflung.worlds.hosted.modules import safe_children
 from farflung.worlds.hosted.players import Episodes, Player
 
@@ -23,6 +23,7 @@ _MOST_IDLE_ATTEMPTS = 100
 _SECONDS_TO_DIE = 1.0
 _SECONDS_TO_START = 60.0
 _SEEDS = 2**31 - 1
+_MOST_INFO_COLUMNS = 64
 
 
 class SimulatorWarning(RuntimeWarning):
@@ -39,12 +40,15 @@ class Pool:
     name: str
     make: Make
     observe: Observe | None
+    features: Observe | None
     num_copies: int
     is_parallel: bool
     """Whether each copy has its own process."""
     timeout: float
     failures: list[str]
     """Reports of failed copies are added to it."""
+    has_infos: bool = False
+    """Whether the numbers in the environment's infos are recorded."""
 
     def __post_init__(self) -> None:
         self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
@@ -61,11 +65,18 @@ class Pool:
                 warnings.warn(f"{self.name} cannot be closed: {_one_line(error)}", SimulatorWarning, stacklevel=2)
         self._kill()
 
-    def play(self, player: Player, agents: Int[np.ndarray, " episode"], seeds: Int[np.ndarray, " episode"]) -> Episodes:
+    def play(
+        self,
+        player: Player,
+        agents: Int[np.ndarray, " episode"],
+        seeds: Int[np.ndarray, " episode"],
+        frames: dict[int, list[np.ndarray]] | None = None,
+    ) -> Episodes:
         """Plays one episode for each seed.
 
         Args:
             agents: the agent that plays each episode; each agent has its own copies.
+            frames: gets the frames that the environment renders in each episode.
         """
         num_episodes, horizon = len(seeds), player.horizon
         # Idle copies play episode -1, so they write into an extra last row.
@@ -75,6 +86,7 @@ class Pool:
         is_terminated, broken = np.zeros(num_episodes + 1, bool), np.zeros(num_episodes + 1, np.int32)
         seeds = np.append(np.asarray(seeds, np.int64), 1)
         attempts = np.zeros_like(seeds)
+        infos = _Infos(states.shape[:2])
         waiting, owners = self._queues(agents)
 
         slots = np.full(self.num_copies, -1)  # the episode that each copy plays
@@ -88,23 +100,29 @@ class Pool:
                     for copy in np.flatnonzero(is_due):
                         queue = waiting[owners[copy]]
                         slots[copy] = queue.popleft() if queue else -1
-                    found = player.see(self._reset(is_due, seeds[slots]))
+                    observations, told = self._reset(is_due, seeds[slots])
+                    found = player.see(observations)
                     here[is_due], times[is_due] = found[is_due], 0
+                    infos.add(told, slots, times)
                     states[slots[is_due], 0] = here[is_due]
+                    self._render(slots, is_due, frames)
                     is_due[:] = False
                 chosen, env_actions = player.act(here, slots, times)
-                observations, paid, terminated, truncated = self._step(env_actions)
+                observations, paid, terminated, truncated, told = self._step(env_actions)
                 before, here = here, player.see(observations)
             except Exception as error:  # an environment may raise anything
                 self._restart(error, slots, seeds, attempts)
                 for copy in np.flatnonzero(slots >= 0):
                     waiting[owners[copy]].appendleft(int(slots[copy]))
                 states[slots], actions[slots], rewards[slots] = over, nothing, 0
+                infos.forget(slots)
                 is_due[:], slots[:] = True, -1
                 continue
+            self._render(slots, slots >= 0, frames)
             actions[slots, times], rewards[slots, times] = chosen, paid
             times += 1
             states[slots, times] = here
+            infos.add(told, slots, times)
             is_broken = ~(player.is_sound(before) & player.is_sound(here))
             if is_broken.any():
                 states[slots[is_broken], times[is_broken]] = over
@@ -115,7 +133,15 @@ class Pool:
                 left -= int(np.count_nonzero(slots[is_over] >= 0))
                 is_terminated[slots[is_over]] = (terminated & ~is_broken)[is_over]
                 slots[is_over], is_due = -1, is_over
-        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1], seeds[:-1])
+        columns = {name: column[:-1] for name, column in sorted(infos.columns.items())}
+        return Episodes(states[:-1], actions[:-1], rewards[:-1], is_terminated[:-1], broken[:-1], seeds[:-1], columns)
+
+    def _render(self, slots: np.ndarray, is_new: np.ndarray, frames: dict[int, list[np.ndarray]] | None) -> None:
+        if frames is None:
+            return
+        pictures = self._vector.call("render")
+        for copy in np.flatnonzero(is_new & (slots >= 0)):
+            frames.setdefault(int(slots[copy]), []).append(np.asarray(pictures[copy]))
 
     def _queues(self, agents: Int[np.ndarray, " episode"]) -> tuple[list[deque[int]], Int[np.ndarray, " copy"]]:
         """The episodes of each agent, and the agent of each copy; one queue for all if there are fewer copies than agents."""
@@ -126,7 +152,8 @@ class Pool:
         return queues, np.arange(self.num_copies) % num_agents
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
-        copies = [Copy(self.make, self.observe, number) for number in range(self.num_copies)]
+        seen = (self.observe, self.features)
+        copies = [Copy(self.make, *seen, number, self.has_infos) for number in range(self.num_copies)]
         try:
             if not self.is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
@@ -149,20 +176,20 @@ class Pool:
             with contextlib.suppress(Exception):  # a failed environment may raise here as well
                 self._vector.close()
 
-    def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> Any:
+    def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> tuple[Any, dict[str, Any]]:
         options = {} if is_due.all() else {"reset_mask": is_due.copy()}
         if isinstance(self._vector, AsyncVectorEnv):
             self._vector.reset_async(seed=seeds.tolist(), options=options or None)
             with _silent():
-                return self._vector.reset_wait(self.timeout)[0]
-        return self._vector.reset(seed=seeds.tolist(), options=options or None)[0]
+                return self._vector.reset_wait(self.timeout)
+        return self._vector.reset(seed=seeds.tolist(), options=options or None)
 
-    def _step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    def _step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if isinstance(self._vector, AsyncVectorEnv):
             self._vector.step_async(actions)
             with _silent():
-                return self._vector.step_wait(self.timeout)[:4]
-        return self._vector.step(actions)[:4]
+                return self._vector.step_wait(self.timeout)
+        return self._vector.step(actions)
 
     def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
         """Reports the failure and reopens all copies; the episodes that failed get other seeds."""
@@ -206,6 +233,29 @@ class Pool:
                 break
             time.sleep(0.01)
         return dead
+
+
+class _Infos:
+    """The numbers in the infos of episodes: for each name, an array [episode, times, ...] with NaN where there is none."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self.columns: dict[str, np.ndarray] = {}
+
+    def add(self, infos: dict[str, Any], slots: Int[np.ndarray, " copy"], times: Int[np.ndarray, " copy"]) -> None:
+        """Records the infos of the copies that have told any."""
+        for copy in np.flatnonzero(infos.get(f"_{NUMBERS}", ())):
+            for name, value in infos[NUMBERS][copy]:
+                if name not in self.columns:
+                    if len(self.columns) == _MOST_INFO_COLUMNS:
+                        continue
+                    self.columns[name] = np.full((*self._shape, *value.shape), np.nan)
+                if self.columns[name].shape[2:] == value.shape:
+                    self.columns[name][slots[copy], times[copy]] = value
+
+    def forget(self, slots: Int[np.ndarray, " copy"]) -> None:
+        for column in self.columns.values():
+            column[slots] = np.nan
 
 
 @contextlib.contextmanager

@@ -14,11 +14,12 @@ from gymnasium import spaces
 from jaxtyping import Int
 
 from farflung.config.checks import whole_number
-from farflung.config.reading import one_line_errors, parse_object, reason
-from farflung.worlds.hosted.copies import FAILURES, Make, Observe, ObserveWrapper
+from farflung.config.imports import name_of
+from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
+from farflung.worlds.hosted.copies import FAILURES, PLACE, Make, Observe, watched
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
 from farflung.worlds.hosted.players import TablePlayer
-from farflung.worlds.hosted.vectors import HostedVectors, vector_world
+from farflung.worlds.hosted.vectors import HostedVectors, extra_features, vector_world
 from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
 from farflung.worlds.world import World
@@ -70,11 +71,15 @@ class HostedTable(HostedWorld):
 
     @property
     def positions(self) -> Int[np.ndarray, "state 2"] | None:  # type: ignore[override]
-        """Row and column of each state if the states lie on a map: if each is identified by two numbers, x and y."""
+        """Row and column of each state if the states lie on a map: if each is identified by x and y, or by x, y and more."""
         if self.grid is not None:
             return np.stack(np.unravel_index(np.arange(self.num_states), self.grid), axis=-1)
-        features = self.index.features
-        if features.shape[1:] != (2,) or np.prod(np.ptp(features, axis=0) + 1.0) > _MOST_CELLS:
+        observe = self.observe or self.settings.get("observe")
+        num_features = len(self.index.features[0]) if self.num_states else 0
+        if num_features != 2 and not (num_features > 2 and isinstance(observe, tuple) and observe[0] == PLACE):
+            return None
+        features = self.index.features[:, :2]
+        if np.prod(np.ptp(features, axis=0) + 1.0) > _MOST_CELLS:
             return None
         return features[:, ::-1] - features.min(axis=0)[::-1]
 
@@ -125,7 +130,7 @@ def hosted(
     *,
     horizon: int | None = None,
     observe: str | Observe | None = None,
-    project: int | Sequence[int] | None = None,
+    features: int | str | Sequence[int | str] | Callable[..., Any] | None = None,
     neighbours: int | None = None,
     bins: int | Sequence[int] | None = None,
     low: float | int | Sequence[float | int] | None = None,
@@ -138,7 +143,8 @@ def hosted(
     """A Gymnasium environment as a world: its copies are stepped on the host, so it needs no transition table.
 
     If observations are real numbers, states are vectors and policies are networks. With `bins`, finitely many actions and
-    neither `project` nor `neighbours`, observations are divided into finitely many states instead, and policies are tables.
+    neither `features` nor `neighbours`, observations are divided into finitely many states instead, and policies are tables.
+    Images (unsigned bytes) are vectors too, never tables; networks see them through convolutions.
 
     >>> hosted("FrozenLake-v1", horizon=20).num_states
     16
@@ -148,10 +154,13 @@ def hosted(
     Args:
         environment: a Gymnasium id (`module:id` imports the module first), or a function that makes an environment.
         horizon: maximum number of actions in an episode (default: the environment's own limit).
-        observe: the state, instead of the observation: an attribute of the environment (MiniGrid's `agent_pos`), several
-            attributes, or a function of the environment and its observation that returns numbers.
-        project: for vectors, indices of the features whose entropy is maximised (default: all numbers of an observation if
-            there are at most three, else the first two).
+        observe: the state, instead of the observation: an entry of its dictionary, an attribute of the environment
+            (MiniGrid's `agent_pos`), `pixels` for the rendered frame, several of these, or a function of the environment and
+            its observation that returns numbers.
+        features: what the entropy is about, where that is not all that policies see: names or indices of numbers of an
+            observation, names of attributes of the environment, a function of the environment and its observation, its
+            MODULE:NAME, or `encoder` for the space of a fixed random encoder of the observation (default: all numbers if there
+            are at most three, else the first two; of an image, `encoder`).
         neighbours: k of the k-nearest-neighbour entropy estimate; 0 counts grid cells instead.
         bins: grid cells per feature, one number for all or one for each (default for vectors: 20, fewer if there are many
             features).
@@ -180,25 +189,32 @@ def hosted(
     settings = recipe if given and not callable(observe) else {}
     about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
     try:
-        seen = first if observe is None else ObserveWrapper(first, observe)
-        is_projected = project is not None or neighbours is not None
+        seen = watched(first, observe, None)
+        is_projected = features is not None or neighbours is not None
         has_choices = not isinstance(seen.action_space, spaces.Box)
-        has_reals = any(part.is_real for part in parts_of(seen.observation_space))
-        if has_reals and (bins is None or is_projected or not has_choices):
-            return vector_world(seen, {"project": project, "neighbours": neighbours, **bounds}, settings=settings, **about)
-        if is_projected:
-            raise ValueError("project and neighbours are for observations of real numbers, but these observations have none")
+        parts = parts_of(seen.observation_space)
+        has_reals, has_image = any(part.is_real for part in parts), any(part.is_image for part in parts)
+        if has_image or is_projected or (has_reals and (bins is None or not has_choices)):
+            unseen = extra_features(seen, features)
+            if isinstance(seen.observation_space, spaces.Discrete) and unseen is None:
+                raise ValueError("features and neighbours are for observations of several numbers: these are a state's number")
+            if unseen is not None and settings:
+                own = name_of(unseen) if callable(unseen) else unseen
+                settings = {} if callable(unseen) and own.startswith("custom:") else settings | {"features": own}
+            grid = {"features": features, "neighbours": neighbours, **bounds}
+            about |= {"features": unseen, "settings": settings}
+            return vector_world(watched(first, observe, unseen), grid, **about)
         index = state_index(seen.observation_space, **bounds)
         actions = actions_of(seen.action_space)
-        grid = map_shape(first, index.num_states) if observe is None and index.is_complete else None
+        shape = map_shape(first, index.num_states) if observe is None and index.is_complete else None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except FAILURES as error:  # an environment may raise anything
-        raise ValueError(f"{name} fails: {type(error).__name__}: {reason(error)}") from error
+        raise ValueError(f"{name} fails: {where_raised(error)}: {reason(error)}") from error
     finally:
         with contextlib.suppress(*FAILURES):
             first.close()
-    return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=grid, **about)
+    return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=shape, **about)
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:

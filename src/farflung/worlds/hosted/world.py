@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import json
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,30 +14,34 @@ import gymnasium
 
 from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
-from farflung.config.reading import reason, spend_on_options
+from farflung.config.options import COMPILED_TWINS
+from farflung.config.reading import reason, spend_on_options, where_raised
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.objective import Objective
+from farflung.worlds.encoder import Image
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
+from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.hosted.pool import Pool
-from farflung.worlds.projection import Box, Discrete, Projection
+from farflung.worlds.projection import Actions, Discrete, Projection
 from farflung.worlds.world import World
 
 COPIES = 64
 _MOST_COPIES, _MOST_WORKERS_PER_CORE = 10_000, 32
 _MOST_SECONDS = 10**6
-_SETTINGS = {"environment", "options", "horizon", "observe", "bins", "low", "high"}
+_SETTINGS = {"environment", "options", "horizon", "observe", "features", "bins", "low", "high"}
 
 
 class View(eqx.Module):
     """The part of a host-stepped world that compiled code reads."""
 
     horizon: int = eqx.field(static=True)
-    actions: Discrete | Box
+    actions: Actions
     num_states: int = eqx.field(static=True)
     """If states are still being discovered, the number that there is room for."""
     projection: Projection | None = None
     observation_center: tuple[float, ...] = eqx.field(static=True, default=())
     observation_scale: tuple[float, ...] = eqx.field(static=True, default=())
+    image: Image | None = eqx.field(static=True, default=None)
 
     may_end_early = True
 
@@ -67,6 +72,8 @@ class HostedWorld(World):
     settings: dict[str, Any] = field(default_factory=dict)
     """Saved with a run, to make the same world again; empty if that is impossible."""
     observe: Observe | None = None
+    features: Observe | None = None
+    """What copies give beside observations, for the entropy alone."""
     copies: int = COPIES
     workers: int = 0
     timeout: float = 60.0
@@ -106,11 +113,19 @@ class HostedWorld(World):
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
             check_installed(self.settings["environment"], self.name)
+        if not is_named(self.settings["environment"]):
+            _check_no_files(self.settings["options"], self.settings["environment"])
         return self.remade(**stepping)
 
     @abc.abstractmethod
     def remade(self, **stepping: Any) -> "HostedWorld":
         """The world read from disk with the environment that its settings describe."""
+
+    @property
+    def notes(self) -> list[str]:
+        twin = COMPILED_TWINS.get(self.settings.get("environment", ""))
+        hint = f"{self.name} is stepped in Python: the world {twin} is the same environment, compiled and far faster"
+        return [*super().notes, *([hint] if twin else [])]
 
     def about_stepping(self, num_agents: int, num_episodes: int) -> dict[str, Any]:
         workers = min(self.most_workers, num_episodes)
@@ -121,11 +136,26 @@ class HostedWorld(World):
         """As many as asked for, but no more than this machine can take; results don't depend on it."""
         return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
-    def open(self, num_agents: int, num_episodes: int) -> Pool:
+    def rendered(self) -> "HostedWorld":
+        """The world whose copies render frames; raises ValueError if they cannot."""
+        make = self.make
+        if self.settings:
+            options = self.settings["options"] | {"render_mode": "rgb_array"}
+            make = from_id(self.settings["environment"], options, self.horizon)
+        assert make is not None
+        first = first_copy(make, self.name)
+        mode = first.render_mode
+        first.close()
+        if mode != "rgb_array":
+            raise ValueError(f"{self.name} renders no frames: make it with render_mode='rgb_array'")
+        return dataclasses.replace(self, make=make)
+
+    def open(self, num_agents: int, num_episodes: int, *, has_infos: bool = False) -> Pool:
         """Opens the copies in which `num_agents` agents play `num_episodes` episodes at a time."""
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         num_copies = self.num_copies(num_agents, num_episodes)
-        return Pool(self.name, self.make, self.observe, num_copies, self.workers > 0, self.timeout, self.failures)
+        stepping = (num_copies, self.workers > 0, self.timeout)
+        return Pool(self.name, self.make, self.observe, self.features, *stepping, self.failures, has_infos)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
@@ -152,11 +182,22 @@ def first_copy(make: Make, name: str) -> gymnasium.Env[Any, Any]:
         where = ["a Gymnasium id, or module:id to import it first"]
         raise ValueError(unknown_name("environment", name, gymnasium.registry, where)) from None
     except FAILURES as error:
-        kind = "" if isinstance(error, gymnasium.error.Error | ImportError | TypeError) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, gymnasium.error.Error | ImportError) else f"{where_raised(error)}: "
         raise ValueError(f"Gymnasium cannot make {name!r}: {kind}{reason(error)}") from error
     if not isinstance(environment, gymnasium.Env):
         raise ValueError(f"{name} must make a gymnasium.Env, not {environment!r:.80}")
     return environment
+
+
+def _check_no_files(options: Any, environment: str) -> None:
+    """Raises ValueError if options from a file name another file: what an environment reads there may do, or take, anything."""
+    if isinstance(options, str) and (os.sep in options or options.startswith("~") or os.path.exists(options)):  # noqa: PTH110
+        raise ValueError(
+            f"{environment} would read {options[:80]!r}: if you trust that, name the environment with --world {environment}, "
+            "or in Python give it again, as hosted(...)"
+        )
+    for each in options.values() if isinstance(options, dict) else options if isinstance(options, list | tuple) else ():
+        _check_no_files(each, environment)
 
 
 def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:

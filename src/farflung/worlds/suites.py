@@ -1,0 +1,604 @@
+"""Environments of JAX suites as JAX worlds: gymnax, Craftax, NAVIX, XLand-MiniGrid, Jumanji, Brax, MuJoCo Playground.
+
+An environment is recognised by its functions, and a suite is imported only if a user asks for one of its environments.
+Episodes end where the suite's task ends; time limits and automatic resets of the suite are left out, as a world's horizon
+decides how long an episode is.
+"""
+
+import abc
+import contextlib
+import copy
+import difflib
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from farflung.config.checks import check_name, optional_package, whole_number
+from farflung.config.imports import check_installed
+from farflung.config.options import SUITES
+from farflung.config.reading import reason
+from farflung.worlds.projection import Box, Discrete
+
+RANDOM = "random"
+"""The layout of an environment of which each episode draws a new one."""
+_LONGEST = 200
+"""The default horizon is the suite's own time limit, but at most this."""
+_NO_LIMIT = 2**31 - 1
+_SMALLEST_IMAGE, _BRIGHTEST = 32, 255
+_MOST_SUGGESTIONS, _MOST_LISTED = 3, 40
+_MOST_CHARACTERS = 2000
+"""Of the options of an environment, as JSON."""
+
+
+class Place(NamedTuple):
+    """Where an agent is: the features that the entropy covers by default."""
+
+    names: tuple[str, ...]
+    read: Callable[[Any], Any]
+    """A function of the state."""
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """The lowest and the highest value of each feature, which may be infinite; None if no bounds are known."""
+    is_whole: bool = False
+    """Whether features are whole numbers, such as rows and columns: visits to each are counted."""
+
+
+def _grid(names: tuple[str, ...], read: Callable[[Any], Any], shape: Iterable[int]) -> Place:
+    """A place on a grid of this shape."""
+    high = tuple(float(number - 1) for number in shape)
+    return Place(names, read, ((0.0,) * len(high), high), is_whole=True)
+
+
+class Kept:
+    """An environment with its parameters: a constant of compiled code."""
+
+    def __init__(self, env: Any, params: Any) -> None:
+        self.env, self.params = env, params
+
+
+class SuiteWorld(eqx.Module):
+    """An environment of a suite, with the functions of a JAX world.
+
+    Args:
+        env: the suite's environment.
+        params: its parameters, where the suite keeps these apart.
+        layout: the number of the layout in which all episodes begin, or `random` for a new one in each episode.
+    """
+
+    kept: Kept = eqx.field(static=True)
+    first: PyTree[Array] | None
+    """The state in which all episodes begin; None if each reset draws one."""
+    actions: Any = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    place: Place | None = eqx.field(static=True)
+
+    layout: ClassVar[int | str] = RANDOM
+    """The default layout."""
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        chosen = self.layout if layout is None else layout
+        if chosen != RANDOM:
+            chosen = whole_number("layout", chosen)
+        self.kept = Kept(env, params)
+        self.actions, limit = self._actions(), self._time_limit()
+        self.horizon = _LONGEST if limit is None else min(_LONGEST, int(limit))
+        with quiet():
+            begin = jax.jit(lambda key: _strong(self._begin(key)))
+            self.place = self._place(jax.eval_shape(begin, jr.PRNGKey(0)))
+            self.first = None if chosen == RANDOM else begin(jr.PRNGKey(chosen))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return () if self.place is None else self.place.names
+
+    @property
+    def feature_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        return None if self.place is None else self.place.bounds
+
+    @property
+    def features_are_whole(self) -> bool:
+        return self.place is not None and self.place.is_whole
+
+    @property
+    def features(self) -> Callable[[PyTree[Array]], Float[Array, " feature"]] | None:
+        """The function that says where the agent is in a state; None if that is not known."""
+        if self.place is None:
+            return None
+        read = self.place.read
+        return lambda state: jnp.concatenate(
+            [jnp.ravel(jnp.asarray(part, jnp.float32)) for part in jax.tree.leaves(read(state))]
+        )
+
+    def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
+        plain = jr.key_data(key)
+        return _strong(self._begin(plain) if self.first is None else self._with_key(self.first, plain))
+
+    def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
+        copied = jax.tree.map(lambda leaf: leaf, state)  # Brax changes the dictionaries of the state that it is given
+        following = self._next(jr.key_data(key), copied, action)
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, state)
+
+    def observe(self, state: PyTree[Array]) -> PyTree[Array]:
+        return jax.tree.map(_seen, self._observation(state))
+
+    @abc.abstractmethod
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        """Whether the task has ended, other than by a time limit."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def recognises(env: Any) -> bool:
+        """Whether an environment has the functions of this suite."""
+
+    @abc.abstractmethod
+    def _actions(self) -> Any:
+        """What an agent can do, as an attribute `actions` of a JAX world."""
+
+    @abc.abstractmethod
+    def _time_limit(self) -> Any:
+        """The suite's own time limit, or None."""
+
+    @abc.abstractmethod
+    def _begin(self, key: Array) -> Any:
+        """The state after the suite's own reset."""
+
+    @abc.abstractmethod
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        """The state after the suite's own step."""
+
+    @abc.abstractmethod
+    def _observation(self, state: Any) -> Any:
+        """What the suite shows of a state."""
+
+    @abc.abstractmethod
+    def _place(self, state: Any) -> Place | None:
+        """Where the agent is in a state of these shapes."""
+
+    def _with_key(self, state: Any, key: Array) -> Any:
+        """The state with a random key of its own, if the suite keeps one in it."""
+        return state
+
+
+_PLACES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("player_position", "player_level"), ("row", "column", "level")),
+    (("player_position",), ("row", "column")),
+    (("row", "column"), ("row", "column")),
+    (("player_x", "player_y"), ("x", "y")),
+    (("sub_x", "sub_y"), ("x", "y")),
+    (("ball_x", "ball_y"), ("ball x", "ball y")),
+    (("ball_position",), ("ball x", "ball y")),
+    (("position", "velocity"), ("position", "velocity")),
+    (("x", "theta"), ("position", "angle")),
+    (("theta", "theta_dot"), ("angle", "velocity")),
+    (("joint_angle1", "joint_angle2"), ("first angle", "second angle")),
+    (("angles",), ("first angle", "second angle")),
+    (("xy",), ("x", "y")),
+    (("pos",), ("row", "column")),
+)
+"""Attributes of a state of gymnax or Craftax that say where the agent is, and the names of these numbers."""
+
+
+class Gymnax(SuiteWorld):
+    """gymnax before and after version 1, and Craftax. A state is the suite's state, its observation and whether it is over."""
+
+    @staticmethod
+    def recognises(env: Any) -> bool:
+        return all(callable(getattr(env, name, None)) for name in ("reset_env", "step_env", "action_space"))
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        super().__init__(env, env.default_params if params is None else params, layout)
+
+    def _actions(self) -> Any:
+        space = self.kept.env.action_space(self.kept.params)
+        return Discrete(int(space.n)) if hasattr(space, "n") else _box(space.low, space.high, space.shape)
+
+    def _time_limit(self) -> Any:
+        params = self.kept.params
+        return next((getattr(params, name) for name in _LIMITS if hasattr(params, name)), None)
+
+    def _begin(self, key: Array) -> Any:
+        observation, state = self.kept.env.reset_env(key, self.kept.params)
+        return state, observation, jnp.zeros((), bool)
+
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        env, params = self.kept.env, self.kept.params
+        observation, following, _, is_over, _ = env.step_env(key, state[0], action, params)
+        if not hasattr(env, "is_truncated"):  # before gymnax 1, and in Craftax, the end may be that of the time
+            unlimited = params.replace(**{name: _NO_LIMIT for name in _LIMITS if hasattr(params, name)})
+            is_over = env.is_terminal(following, unlimited)
+        return following, observation, is_over
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return state[2]
+
+    def _observation(self, state: Any) -> Any:
+        return state[1]
+
+    def _place(self, state: Any) -> Place | None:
+        for attributes, names in _PLACES:
+            parts = [getattr(state[0], attribute, None) for attribute in attributes]
+            sizes = [math.prod(part.shape) for part in parts if part is not None]
+            if len(sizes) < len(parts) or sum(sizes) > len(names):
+                continue
+            read = lambda state, attributes=attributes: [getattr(state[0], attribute) for attribute in attributes]  # noqa: E731
+            is_whole = all(jnp.issubdtype(part.dtype, jnp.integer) for part in parts if part is not None)
+            return Place(names[: sum(sizes)], read, self._bounds(attributes, sizes), is_whole)
+        return None
+
+    def _bounds(self, attributes: tuple[str, ...], sizes: list[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        static = getattr(self.kept.env, "static_env_params", None)
+        if static is not None:  # Craftax
+            shape = (*static.map_size, getattr(static, "num_levels", 1))[: sum(sizes)]
+            return (0.0,) * len(shape), tuple(float(number - 1) for number in shape)
+        known = self.kept.env.state_space(self.kept.params).spaces
+        low, high = [], []
+        for name, size in zip(attributes, sizes, strict=True):
+            box = (
+                _box(0, known[name].n - 1, (size,))
+                if hasattr(known[name], "n")
+                else _box(known[name].low, known[name].high, (size,))
+            )
+            low += box.low
+            high += box.high
+        return tuple(low), tuple(high)
+
+
+_LIMITS = ("max_steps_in_episode", "max_timesteps")
+
+
+class Navix(SuiteWorld):
+    """NAVIX. A state is its time step."""
+
+    layout = 1
+
+    @staticmethod
+    def recognises(env: Any) -> bool:
+        return all(hasattr(env, name) for name in ("action_set", "termination_fn", "transitions_fn", "observation_fn"))
+
+    def _actions(self) -> Any:
+        return Discrete(len(self.kept.env.action_set))
+
+    def _time_limit(self) -> Any:
+        return self.kept.env.max_steps
+
+    def _begin(self, key: Array) -> Any:
+        return self.kept.env.reset(key)
+
+    def _with_key(self, state: Any, key: Array) -> Any:
+        return state.replace(state=state.state.replace(key=key))
+
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        goes_on = state.replace(step_type=jnp.zeros((), state.step_type.dtype))  # else the step would be a reset
+        return self.kept.env.step(goes_on, action)
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return state.is_termination()
+
+    def _observation(self, state: Any) -> Any:
+        return state.observation
+
+    def _place(self, state: Any) -> Place | None:
+        shape = (self.kept.env.height, self.kept.env.width)
+        return _grid(("row", "column"), lambda state: state.state.get_player().position, shape)
+
+
+class XMiniGrid(SuiteWorld):
+    """XLand-MiniGrid. A state is its time step."""
+
+    layout = 1
+
+    @staticmethod
+    def recognises(env: Any) -> bool:
+        return all(callable(getattr(env, name, None)) for name in ("default_params", "num_actions", "observation_shape"))
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        super().__init__(env, env.default_params() if params is None else params, layout)
+
+    def _actions(self) -> Any:
+        return Discrete(int(self.kept.env.num_actions(self.kept.params)))
+
+    def _time_limit(self) -> Any:
+        return self.kept.params.max_steps
+
+    def _begin(self, key: Array) -> Any:
+        return self.kept.env.reset(self.kept.params, key)
+
+    def _with_key(self, state: Any, key: Array) -> Any:
+        return state.replace(state=state.state.replace(key=key))
+
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        return self.kept.env.step(self.kept.params, state, action)
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return state.discount == 0
+
+    def _observation(self, state: Any) -> Any:
+        return state.observation
+
+    def _place(self, state: Any) -> Place | None:
+        shape = (self.kept.params.height, self.kept.params.width)
+        return _grid(("row", "column"), lambda state: state.state.agent.position, shape)
+
+
+_JUMANJI_PLACES = {
+    "agent_position": "walls",
+    "head_position": "body_state",
+    "player_locations": "grid",
+    "agent_location": "fixed_grid",
+    "empty_tile_position": "puzzle",
+}
+"""Attributes of a state of Jumanji that say where the agent is, and on which grid."""
+
+
+class Jumanji(SuiteWorld):
+    """Jumanji. A state is the suite's state, its observation and whether it is over."""
+
+    layout = 1
+
+    @staticmethod
+    def recognises(env: Any) -> bool:
+        return all(hasattr(env, name) for name in ("action_spec", "observation_spec", "discount_spec", "reset", "step"))
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        limit = getattr(env.unwrapped, "time_limit", None)
+        unlimited = copy.copy(env.unwrapped)
+        if limit is not None:
+            unlimited.time_limit = _NO_LIMIT
+        super().__init__(unlimited, limit, layout)
+
+    def _actions(self) -> Any:
+        spec = self.kept.env.action_spec
+        if not hasattr(spec, "num_values"):
+            return _box(spec.minimum, spec.maximum, spec.shape)
+        numbers = np.asarray(spec.num_values)
+        return Discrete(int(numbers)) if numbers.ndim == 0 else spaces.MultiDiscrete(numbers.ravel())
+
+    def _time_limit(self) -> Any:
+        return self.kept.params
+
+    def _begin(self, key: Array) -> Any:
+        state, timestep = self.kept.env.reset(key)
+        return state, timestep.observation, jnp.zeros((), bool)
+
+    def _with_key(self, state: Any, key: Array) -> Any:
+        inner = state[0]
+        return (inner._replace(key=key) if hasattr(inner, "_replace") else inner.replace(key=key), *state[1:])
+
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        spec = self.kept.env.action_spec
+        following, timestep = self.kept.env.step(state[0], jnp.asarray(action, spec.dtype).reshape(spec.shape))
+        return following, timestep.observation, timestep.last() & jnp.all(timestep.discount == 0)
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return state[2]
+
+    def _observation(self, state: Any) -> Any:
+        return state[1]
+
+    def _place(self, state: Any) -> Place | None:
+        for attribute, grid in _JUMANJI_PLACES.items():
+            if hasattr(state[0], attribute):
+                names = ("x", "y") if attribute == "player_locations" else ("row", "column")
+                shape = getattr(state[0], grid).shape[:2]
+                return _grid(names, lambda state, attribute=attribute: getattr(state[0], attribute), shape)
+        return None
+
+
+class Robots(SuiteWorld):
+    """Brax and MuJoCo Playground. A state is the suite's state."""
+
+    @staticmethod
+    def recognises(env: Any) -> bool:
+        kind = type(env)  # Brax computes some of these by a reset
+        return all(hasattr(kind, name) for name in ("action_size", "observation_size", "reset", "step", "unwrapped"))
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        super().__init__(env.unwrapped, params, layout)
+
+    def _actions(self) -> Any:
+        return Box((-1.0,) * self.kept.env.action_size, (1.0,) * self.kept.env.action_size)
+
+    def _time_limit(self) -> Any:
+        return None
+
+    def _begin(self, key: Array) -> Any:
+        return self.kept.env.reset(key)
+
+    def _with_key(self, state: Any, key: Array) -> Any:
+        return state.replace(info={**state.info, "rng": key}) if "rng" in state.info else state
+
+    def _next(self, key: Array, state: Any, action: Array) -> Any:
+        return self.kept.env.step(state, action)
+
+    def is_over(self, state: PyTree[Array]) -> Bool[Array, ""]:
+        return state.done > 0
+
+    def _observation(self, state: Any) -> Any:
+        return state.obs.get("state", state.obs) if isinstance(state.obs, Mapping) else state.obs
+
+    def _place(self, state: Any) -> Place | None:
+        env = self.kept.env
+        model = env.mj_model if hasattr(env, "mj_model") else getattr(getattr(env, "sys", None), "mj_model", None)
+        if _coordinates(state)[0].shape[0] == 1:
+            (name,) = _names_of(model, 1)
+            return Place((name, f"{name} velocity"), lambda state: [numbers[:1] for numbers in _coordinates(state)])
+        return Place(_names_of(model, 2), lambda state: _coordinates(state)[0][:2])
+
+
+def _coordinates(state: Any) -> tuple[Any, Any]:
+    """The positions and velocities of a robot: of its torso in space, if it is free, and of its joints."""
+    if hasattr(state, "data"):
+        return state.data.qpos, state.data.qvel
+    return state.pipeline_state.q, state.pipeline_state.qd
+
+
+def _names_of(model: Any, number: int) -> tuple[str, ...]:
+    """Names of the first coordinates of a MuJoCo model."""
+    if model is not None and model.jnt_type[0] == 0:  # a joint that lets the torso move freely
+        return ("x", "y")[:number]
+    joints = {} if model is None else {int(first): model.joint(each).name for each, first in enumerate(model.jnt_qposadr)}
+    return tuple(joints.get(each) or f"coordinate {each}" for each in range(number))
+
+
+class Family(NamedTuple):
+    """How a suite is imported, and how its environments are made by name."""
+
+    module: str
+    extra: str
+    """What pip installs."""
+    ids: Callable[[Any], Iterable[str]]
+    make: Callable[[Any, str, dict[str, Any]], SuiteWorld]
+    """The world of an id, given the module, and options that include `layout`."""
+
+
+def _make_gymnax(gymnax: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout, (env, params) = options.pop("layout", None), gymnax.make(name)
+    own = {option: options.pop(option) for option in [*options] if hasattr(params, option)}
+    if options:
+        env, params = gymnax.make(name, **options)
+    return Gymnax(env, params.replace(**own), layout)
+
+
+class Craftax(Gymnax):
+    """Craftax, whose worlds are drawn at random."""
+
+    layout = 1
+
+
+_CRAFTAX = tuple(f"Craftax-{kind}-v1" for kind in ("Symbolic", "Pixels", "Classic-Symbolic", "Classic-Pixels"))
+
+
+def _make_craftax(craftax: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout, env = options.pop("layout", None), craftax.make_craftax_env_from_name(name, auto_reset=False)
+    return Craftax(env, env.default_params.replace(**options), layout)
+
+
+_NAVIX_OBSERVATIONS = (
+    "categorical",
+    "categorical_first_person",
+    "rgb",
+    "rgb_first_person",
+    "symbolic",
+    "symbolic_first_person",
+)
+
+
+def _make_navix(navix: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout, observation = options.pop("layout", None), options.get("observation_fn")
+    if observation is not None:
+        check_name("observation_fn", observation, _NAVIX_OBSERVATIONS)
+        options["observation_fn"] = getattr(navix.observations, observation)
+    return Navix(navix.make(name, **options), None, layout)
+
+
+def _make_xminigrid(xminigrid: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout = options.pop("layout", None)
+    return XMiniGrid(*xminigrid.make(name, **options), layout)
+
+
+def _make_jumanji(jumanji: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout = options.pop("layout", None)
+    return Jumanji(jumanji.make(name, **options), None, layout)
+
+
+def _make_brax(envs: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout = options.pop("layout", None)
+    return Robots(envs.get_environment(name, **options), None, layout)
+
+
+def _make_playground(playground: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
+    layout, config = options.pop("layout", None), playground.registry.get_default_config(name)
+    engine = {"impl": "jax"} if "impl" in config else {}  # its default, Warp, needs a GPU
+    return Robots(playground.registry.load(name, config_overrides=engine | options), None, layout)
+
+
+FAMILIES: dict[str, Family] = {
+    "gymnax": Family("gymnax", "gymnax", lambda gymnax: gymnax.registered_envs, _make_gymnax),
+    "craftax": Family("craftax.craftax_env", "craftax", lambda craftax: _CRAFTAX, _make_craftax),
+    "navix": Family("navix", "navix", lambda navix: navix.registry(), _make_navix),
+    "xminigrid": Family("xminigrid", "xminigrid", lambda xminigrid: xminigrid.registered_environments(), _make_xminigrid),
+    "jumanji": Family("jumanji", "jumanji", lambda jumanji: jumanji.registered_environments(), _make_jumanji),
+    "brax": Family("brax.envs", "brax", lambda envs: envs._envs, _make_brax),
+    "playground": Family("mujoco_playground", "playground", lambda playground: playground.registry.ALL_ENVS, _make_playground),
+}
+assert tuple(FAMILIES) == SUITES
+
+
+def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
+    """The environment of a name FAMILY:ID.
+
+    Args:
+        options: `layout`, and options for the environment itself; they may come from a file.
+    """
+    prefix, _, plain = name.partition(":")
+    family = FAMILIES[prefix]
+    if len(json.dumps(dict(options))) > _MOST_CHARACTERS:
+        raise ValueError(f"the options of {name} have at most {_MOST_CHARACTERS} characters")
+    extra = f"'.[{family.extra}]', in a clone of farflung"
+    try:
+        check_installed(family.module, name)
+    except ValueError:
+        raise ValueError(f"{name} needs the suite {prefix}: pip install {extra}") from None
+    with quiet():
+        module = optional_package(family.module, extra)
+        known = sorted(family.ids(module))
+        if plain not in known:
+            near = difflib.get_close_matches(plain, known, n=_MOST_SUGGESTIONS)
+            raise ValueError(f"{prefix} has no environment {plain!r}: choose {', '.join(near or known[:_MOST_LISTED])}")
+        try:
+            return family.make(module, plain, dict(options))
+        except Exception as error:  # the suite may raise anything
+            given = f" with the options {json.dumps(dict(options))}" if options else ""
+            raise ValueError(f"{name} cannot be made{given}: {type(error).__name__}: {reason(error)}") from error
+
+
+def is_suite_environment(thing: Any) -> bool:
+    """Whether an object is an environment of a suite, or a pair of an environment and its parameters."""
+    return _kind_of(thing[0] if isinstance(thing, tuple) and thing else thing) is not None
+
+
+def _kind_of(env: Any) -> type[SuiteWorld] | None:
+    kinds = (Craftax if hasattr(env, "static_env_params") else Gymnax, Jumanji, XMiniGrid, Navix, Robots)
+    return next((kind for kind in kinds if kind.recognises(env)), None)
+
+
+def suite_world_of(thing: Any) -> SuiteWorld | None:
+    """The JAX world of a suite's environment, or of a pair of an environment and its parameters; None for anything else."""
+    env, params = thing if isinstance(thing, tuple) and len(thing) == 2 else (thing, None)
+    kind = _kind_of(env)
+    return None if kind is None else kind(env, params)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Suites warn of their own code, and print what they load: neither belongs into a user's output."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _box(low: Any, high: Any, shape: tuple[int, ...]) -> Box:
+    ends = [np.broadcast_to(np.asarray(end, float), shape).ravel() for end in (low, high)]
+    return Box(*(tuple(map(float, end)) for end in ends))
+
+
+def _strong(state: PyTree[Any]) -> PyTree[Array]:
+    """The state as arrays whose types the first step does not change."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)
+
+
+def _seen(part: Array) -> Array:
+    """An image as bytes, and all other numbers as floats: small arrays of bytes are codes, which are no image."""
+    if part.ndim == 3 and part.shape[-1] == 3 and min(part.shape[:2]) >= _SMALLEST_IMAGE:
+        return part if part.dtype == jnp.uint8 else jnp.round(part * _BRIGHTEST).astype(jnp.uint8)
+    return jnp.asarray(part, jnp.float32)
