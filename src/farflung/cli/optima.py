@@ -1,4 +1,4 @@
-"""`farflung ceiling`, `farflung frank-wolfe` and `farflung concentration`: optima and theorems."""
+"""`farflung ceiling`, `frank-wolfe`, `concentration` and `objectives`: optima, theorems, and what may be maximised."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
-from farflung.config import CeilingOptions, Concentration, FrankWolfeRun
+from farflung.config import CeilingOptions, Concentration, FrankWolfeRun, Objectives
 from farflung.config.imports import import_object
 from farflung.config.options import OBJECTIVE
 from farflung.worlds.hosted.modules import find_here
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from farflung.bounds.ceilings import Ceiling
     from farflung.studies.concentration.experiment import Concentrated
     from farflung.studies.frank_wolfe.experiment import Convergence
+    from farflung.studies.objectives import Measured
     from farflung.worlds.tabular import TabularMDP
 
 _SECONDS_FOR_INFINITE_TRIALS = 8.0
@@ -269,3 +270,53 @@ def _print_samples(found: "Concentrated", out: Path, console: "Console") -> None
     word = "no measurement contradicts" if found.num_violations == 0 else f"{found.num_violations} measurements contradict"
     console.print(f"{word} Theorem 4.1 (at least {number:,} were made)")
     print_saved(console, out, "concentration.png")
+
+
+def objectives(
+    config: Objectives,
+    printing: Printing,
+    out: Annotated[Path, out_option("Directory for the numbers and the figures.", "objectives")] = Path("objectives"),
+    force: Annotated[bool, switch(_FORCE)] = False,
+) -> None:
+    """Train a team on each of several objectives, and measure what each gives by all of them: entropies, coverage, skills."""
+    for world in config.worlds:
+        terminal.import_world(world)
+    terminal.use_all_cores()
+    from farflung.runs.destinations import open_results
+    from farflung.studies import objectives as study  # imports JAX
+
+    with open_results(out, "objectives", dataclasses.asdict(config), force=force) as save:
+        with progress_bar(printing.quiet) as show:
+            found = study.compare_objectives(
+                config, on_progress=lambda done, total, what: show("objectives", done, total, what)
+            )
+        summary = {"farflung": version("farflung"), **dataclasses.asdict(config), "results": _means(found)}
+        rows = [("world", "objective", "measure", "seed", "value"), *itertools.chain(*(each.rows() for each in found))]
+        results = {"summary.json": summary, "measures.csv": rows, "skills": study.skills(found)}
+        if any(each.ceilings for each in found):
+            results["tradeoff"] = study.tradeoff(found)
+        save(results)
+    printing.report(summary, partial(_print_objectives, found, out))
+
+
+def _means(found: "list[Measured]") -> dict[str, Any]:
+    return {
+        each.world: {
+            "ceilings": each.ceilings,
+            "means": {
+                objective: {name: float(values.mean()) for name, values in measures.items()}
+                for objective, measures in each.values.items()
+            },
+        }
+        for each in found
+    }
+
+
+def _print_objectives(found: "list[Measured]", out: Path, console: "Console") -> None:
+    for each in found:
+        names = list(next(iter(each.values.values())))
+        rows = table(f"{each.world}: means over the seeds", "trained on", *(name.replace("_", " ") for name in names))
+        for objective, measures in each.values.items():
+            rows.add_row(objective, *("" if math.isnan(value := measures[name].mean()) else f"{value:.3f}" for name in names))
+        console.print(rows)
+    print_saved(console, out, "skills.png")

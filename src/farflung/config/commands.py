@@ -380,6 +380,47 @@ class Concentration(_TeamInWorld):
 
 
 @dataclass(frozen=True)
+class Objectives:
+    """Train a team on each of several objectives, and measure what each gives by all of them: entropies, coverage, skills.
+
+    Results are a table, and figures: states against trajectories, and what the agents can do as skills.
+    """
+
+    worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WORLD [WORLD ...]")] = options.PAPER_WORLDS
+    """Worlds to train in, as in farflung explore; compiled ones only."""
+    train: Annotated[tuple[str, ...], tyro.conf.arg(metavar="OBJECTIVE|diayn ...")] = (
+        *("state", "trajectory", "skills", "own", "own+3*skills", "state+0.1*trajectory", "diayn"),
+    )
+    """Objectives to train on, as in farflung explore, or diayn for a learned discriminator."""
+    agents: int = 6
+    """Agents in each team (m in the paper)."""
+    trajectories: int = 1
+    """Trajectories that each agent plays per batch element (K in the paper)."""
+    batch_size: int = 40
+    """Batch elements per update (B in the paper)."""
+    horizon: options.Horizon = None
+    """Actions in an episode (T in the paper)."""
+    updates: int = 500
+    """Policy updates of each training (N in the paper)."""
+    episodes: int = 200
+    """Episodes of each agent by which a trained team is measured; half of them choose and half of them judge."""
+    seeds: tuple[int, ...] = options.PAPER_SEEDS[:3]
+    """Random seeds, with one independent training each."""
+
+    def __post_init__(self) -> None:
+        for name in ("agents", "trajectories", "batch_size", "updates", "episodes"):
+            checks.whole_number(name, getattr(self, name))
+        if self.agents < 2 or self.episodes < 2:
+            raise ValueError("agents and episodes must be at least 2: agents are told apart, and half of the episodes judge")
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+        if not self.worlds or not self.train:
+            raise ValueError("at least one world and one objective are needed")
+        for name in self.train:
+            if name != "diayn":
+                options.objective_terms(name)
+
+
+@dataclass(frozen=True)
 class _Suite:
     worlds: Annotated[tuple[str, ...], one_of(options.PAPER_WORLDS, is_repeated=True)] = options.PAPER_WORLDS
     """Worlds of the paper to train in."""
