@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from farflung.worlds.tabular import TabularMDP
 
 _SECONDS_FOR_INFINITE_TRIALS = 8.0
-_NAMES = {"team": "the team's states", "agent": "one agent's own states", "single": "the single agent's states"}
+_NAMES = {"team": "the team's {}", "agent": "one agent's own {}", "single": "the single agent's {}"}
 _FORCE = "Replace results with other settings that are in the output directory."
 
 
@@ -263,7 +263,14 @@ def _print_samples(found: "Concentrated", out: Path, console: "Console") -> None
     rows = table(title, "", "H(d)", "ε", "measured", "sharper bound", "Theorem 4.1")
     for kind, needed in found.needed.items():
         for number, (epsilon, each) in enumerate(zip(config.epsilons, needed, strict=True)):
-            first = (_NAMES[kind], f"{found.entropies[kind]:.3f}") if number == 0 else ("", "")
+            first = (
+                (
+                    _NAMES[kind].format("trajectories" if config.objective == "trajectory" else "states"),
+                    f"{found.entropies[kind]:.3f}",
+                )
+                if number == 0
+                else ("", "")
+            )
             rows.add_row(*first, f"{epsilon:g}", f"{each.measured:,.0f}", f"{each.sharper:,.0f}", f"{each.theorem:.2g}")
     console.print(rows)
     number = sum(each.size for each in found.probabilities.values()) * len(config.seeds)

@@ -364,9 +364,12 @@ class Concentration(_TeamInWorld):
     """Repetitions from which each probability is estimated."""
     most_samples: int = 10_000
     """Maximum number of samples in a repetition."""
+    objective: Annotated[str, one_of(("state", "trajectory"))] = options.OBJECTIVE
+    """Distribution to draw samples from: of states, or of whole trajectories, of which there may be 2,000."""
 
     def __post_init__(self) -> None:
         checks.check_team_in_world(self)
+        checks.check_name("objective", self.objective, ("state", "trajectory"))
         for name in ("updates", "draws", "most_samples"):
             checks.whole_number(name, getattr(self, name))
         if self.most_samples < self.agents:

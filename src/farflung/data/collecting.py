@@ -270,7 +270,7 @@ def _play(key: PRNGKeyArray, team: Any, world: Any, part: Array, num_rounds: int
 
 
 def _from_vectors(played: Trajectories, world: World, source: Source, agents: Int[np.ndarray, " episode"]) -> Dataset:
-    states, actions, broken = (array.reshape(-1, *array.shape[3:])[: len(agents)] for array in map(np.asarray, played))
+    states, actions, broken = (array.reshape(-1, *array.shape[3:])[: len(agents)] for array in map(np.asarray, played[:3]))
     num_seen = np.isfinite(states).all(axis=-1).sum(axis=1, dtype=np.int32)
     if num_seen.min() < 2:
         raise ValueError("an episode was over before its first step, and an episode of a dataset has at least one step")

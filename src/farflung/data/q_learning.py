@@ -40,7 +40,7 @@ PAPER = QLearning()
 
 def transitions(trajectories: Trajectories) -> Transitions:
     """All steps of all trajectories, pooled."""
-    states, actions, _ = trajectories
+    states, actions = trajectories[:2]
     before, after = states[..., :-1].reshape(-1), states[..., 1:].reshape(-1)
     return Transitions(before, actions.reshape(-1), after, jnp.int32(before.size))
 
