@@ -1,5 +1,6 @@
 """Objectives beside the entropy of states: their values and gains against computations of their own, and their ceilings."""
 
+import json
 from functools import partial
 
 import jax
@@ -9,7 +10,17 @@ import pytest
 from scipy import stats
 
 import farflung
-from farflung import Objective, Utility, ceiling, from_kernel, infinite_trials_optimum, make_tabular_world, plug_in
+from farflung import (
+    Objective,
+    TabularSoftmax,
+    Utility,
+    ceiling,
+    from_kernel,
+    infinite_trials_optimum,
+    make_tabular_world,
+    plug_in,
+)
+from farflung.algorithms.diayn import DIAYN, Discriminator, told_apart
 from farflung.bounds.flows import flows_of
 from farflung.bounds.trajectories import (
     largest_trajectory_entropy,
@@ -17,13 +28,17 @@ from farflung.bounds.trajectories import (
     trajectory_distributions,
     trajectory_entropy,
 )
-from farflung.config import Explore
+from farflung.config import Concentration, Explore
 from farflung.config.options import OBJECTIVES as NAMES
 from farflung.config.options import objective_terms
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.named import OBJECTIVES, named_objective
 from farflung.entropy.nearest import nearest_neighbours
 from farflung.entropy.trajectories import nearest_trajectories, of_trajectories
+from farflung.policies import Networks
+from farflung.runs.run import read_config, write_header
+from farflung.studies.concentration.experiment import measure_concentration, over_trajectories
+from farflung.studies.objectives import measure_team
 
 KERNEL = np.array([[[0.7, 0.3, 0], [0, 0.1, 0.9]], [[0.4, 0, 0.6], [0.8, 0.2, 0]], [[0, 0.5, 0.5], [0.3, 0.3, 0.4]]])
 WORLD = from_kernel(KERNEL, [0.8, 0.2, 0.0], horizon=3)
@@ -245,3 +260,73 @@ def test_a_team_learns_an_objective_and_stays_below_its_ceiling(objective, tmp_p
     # A sampled surprisal may exceed the largest entropy; the others are bounded one by one.
     assert objective == "trajectory" or (metric <= summary["bound"] + 1e-5).all()
     assert (out / "figure.png").exists()
+
+
+def test_a_discriminators_reward_is_a_lower_bound_of_the_diversity_and_equal_to_it_at_best():
+    states = GENERATOR.integers(0, 3, (2, 4, 5))
+    joint = np.stack([np.bincount(own.ravel(), minlength=3) for own in states]) / 40
+    posterior = joint / joint.sum(axis=0)
+    information = float(named_objective("skills")(WORLD, None).value(jnp.asarray(states)))
+    for odds, is_best in ((posterior, True), (GENERATOR.dirichlet([1, 1], size=3).T, False)):
+        table = Discriminator((jnp.asarray(np.log(np.maximum(odds.T, 1e-9)), jnp.float32),), (), ())
+        judged = told_apart(WORLD, table)
+        value = float(judged.value(jnp.asarray(states)))
+        assert value == pytest.approx(np.sum(joint * np.log(np.maximum(odds, 1e-9))) + np.log(2), abs=1e-5)
+        assert value == pytest.approx(information, abs=1e-5) if is_best else value < information
+        assert float(judged.gains(jnp.asarray(states)).sum()) == pytest.approx(value, abs=1e-5)
+
+
+def test_a_discriminator_learns_to_tell_apart_what_differs():
+    world = farflung.make_vector_world("point-gap")
+    algorithm = DIAYN(farflung.PGPSE(2, batch_size=8, credit="causal", optimizer="adam", networks=Networks()), steps=200)
+    state = jax.jit(lambda key: algorithm.init(key, world))(jax.random.key(0))
+    states = jnp.asarray(GENERATOR.uniform(-1, 1, (8, 2, 1, 5, 2)), jnp.float32)
+    states = states.at[:, 0, ..., 0].set(-jnp.abs(states[:, 0, ..., 0])).at[:, 1, ..., 0].set(jnp.abs(states[:, 1, ..., 0]))
+    learned, _ = jax.jit(algorithm.teach)(world, state, states)
+    before, after = (float(told_apart(world, each).value(states[0])) for each in (state.discriminator, learned))
+    assert after > 0.5 > before
+
+
+@pytest.mark.parametrize("settings", [{"single": True}, {"objective": "skills"}, {"independent": True}])
+def test_diayn_has_its_own_objective(settings):
+    with pytest.raises(ValueError, match="diayn has its own objective"):
+        Explore("room-det", algorithm="diayn", **settings)
+
+
+def test_skills_are_measured_by_episodes_that_did_not_choose_them():
+    world = make_tabular_world("room-det", horizon=4)
+    logits = np.full((2, 43, 4), -50.0)
+    logits[0, :, 0] = logits[1, :, 2] = 50.0  # one agent always goes left, and the other right
+    found = measure_team(world, TabularSoftmax(jnp.asarray(logits, jnp.float32), False), 4)
+    walks = [[int(world.start_states[0])], [int(world.start_states[0])]]
+    for walk, action in zip(walks, (0, 2), strict=True):
+        for _ in range(4):
+            walk.append(int(world.successors[walk[-1], action, 0]))
+    assert found["coverage"] == len({*walks[0], *walks[1]}) == 9
+    assert found["told_apart"] == pytest.approx((5 + 4) / 10)  # all but one of the two visits to the start
+    assert found["goals_reached"] == pytest.approx(9 / 43)
+    assert found["diversity"] == pytest.approx(0.8 * np.log(2), abs=1e-6)
+    assert found["trajectory_entropy"] == pytest.approx(np.log(2), abs=1e-6)
+
+
+def test_theorem_4_1_is_simulated_on_trajectories():
+    world = make_tabular_world("room-det", horizon=2)
+    policies = GENERATOR.dirichlet([1, 1, 1, 1], size=(1, 2, 43))
+    distributions = over_trajectories(world, policies)
+    np.testing.assert_allclose(distributions.sum(axis=-1), 1)
+    expected = mixture_trajectory_entropy(world, policies[0]).value
+    assert stats.entropy(distributions[0].mean(axis=0)) == pytest.approx(expected)
+    config = Concentration(
+        "room-det", agents=2, objective="trajectory", epsilons=(0.5,), draws=50, most_samples=100, seeds=(0,)
+    )
+    assert measure_concentration(config, distributions, distributions[:, :1]).num_violations == 0
+    with pytest.raises(ValueError, match="choose a shorter horizon"):
+        over_trajectories(make_tabular_world("room-det"), policies)
+
+
+def test_runs_from_before_objectives_had_their_name_are_read():
+    config = Explore("room-det", objective="custom:mine")
+    header = json.loads(write_header(config, "0.1"))
+    header["config"]["entropy"] = header["config"].pop("objective")
+    del header["checksum"]
+    assert read_config(header) == config

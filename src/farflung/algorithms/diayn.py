@@ -86,16 +86,20 @@ class DIAYN(eqx.Module):
 
     def learn(self, world: Any, state: DIAYNState, trajectories: Trajectories) -> DIAYNState:
         """The discriminator learns from the batch first; the team then learns from its judgement."""
-        features, is_real = _features(world, trajectories.states)
+        discriminator, optimizer_state = self.teach(world, state, trajectories.states)
+        learner = self.learner.learn(world, state.learner, trajectories, told_apart(world, discriminator))
+        return DIAYNState(learner, discriminator, optimizer_state)
+
+    def teach(self, world: Any, state: DIAYNState, states: Array) -> tuple[Discriminator, optax.OptState]:
+        """The discriminator after `steps` on a batch of states, and the state of its optimiser."""
+        features, is_real = _features(world, states)
 
         def step(_: Int[Array, ""], now: tuple[Discriminator, Any]) -> tuple[Discriminator, Any]:
             gradient = jax.grad(_loss)(now[0], features, is_real)
             change, optimizer_state = self._optimizer(world).update(gradient, now[1])
             return optax.apply_updates(now[0], change), optimizer_state
 
-        learned = jax.lax.fori_loop(0, self.steps, step, (state.discriminator, state.optimizer_state))
-        judged = told_apart(world, learned[0])
-        return DIAYNState(self.learner.learn(world, state.learner, trajectories, judged), *learned)
+        return jax.lax.fori_loop(0, self.steps, step, (state.discriminator, state.optimizer_state))
 
     def _optimizer(self, world: Any) -> optax.GradientTransformation:
         default = _RATE_OF_TABLES if world.projection is None else _RATE_OF_NETWORKS

@@ -72,14 +72,14 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         if run.summary["is_interrupted"]:
             raise Stopped
         if config.objective == "trajectory":
-            trained[is_single] = _over_trajectories(world, np.asarray(run.policies.probabilities))
+            trained[is_single] = over_trajectories(world, np.asarray(run.policies.probabilities))
             continue
         occupancies = jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities)
         trained[is_single] = as_distributions(np.asarray(occupancies))
     return measure_concentration(config, trained[False], trained[True], report)
 
 
-def _over_trajectories(
+def over_trajectories(
     world: TabularMDP, teams: Float[np.ndarray, "seed agent ..."]
 ) -> Float[np.ndarray, "seed agent trajectory"]:
     """Each agent's exact distribution over trajectories; those that a team cannot play have the probability 0."""
