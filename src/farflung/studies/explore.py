@@ -47,7 +47,7 @@ from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
-_CEILING_SECONDS = 5
+_CEILING_SECONDS, _OBJECTIVE_SECONDS = 5, 20
 _BYTES_PER_STEP = 16
 """The least memory for a step: its state, action, random number and weight."""
 _BYTES_PER_NUMBER, _BYTES_PER_PARAMETER = 4, 12
@@ -343,7 +343,8 @@ def _objective_ceiling(config: Explore, world: World, objective: ObjectiveIn | N
     certified = objective if isinstance(objective, Utility) else config.objective
     if objective is None or world.table is None or (isinstance(certified, str) and ":" in certified):
         return None
-    return ceiling(world, config.agents, objective=certified, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+    sizes = {"trajectories": config.trajectories, "time_limit": _OBJECTIVE_SECONDS}
+    return ceiling(world, config.agents, objective=certified, **sizes)
 
 
 def _about_objective(config: Explore, highest: Ceiling | None, final: list[float]) -> dict[str, Any]:
