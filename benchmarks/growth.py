@@ -72,6 +72,7 @@ def sweeps() -> list[Sweep]:
         Sweep("update/agents", doublings, "linear", lambda size: _update(agents=size, batch_size=8)),
         Sweep("update/horizon", horizons, "linear", lambda size: _update(horizon=size, batch_size=8)),
         Sweep("update/states", [side**2 for side in sides], "linear", lambda size: _update(side=math.isqrt(size), horizon=64)),
+        Sweep("bare Adam/states", [side**2 for side in sides], "linear", _bare_adam),
         Sweep("update/seeds", doublings[:11], "linear", lambda size: _update(seeds=size)),
         Sweep("update/batch", doublings, "linear", lambda size: _update(batch_size=size)),
         Sweep("gains/horizon", horizons, "T log T", lambda size: _gains(size, is_ragged=False)),
@@ -117,6 +118,17 @@ def _update(
 
     keys = jr.split(jr.key(0), seeds)
     return update, (world, jax.jit(jax.vmap(lambda key: algorithm.init(key, world)))(keys), keys)
+
+
+def _bare_adam(num_states: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Adam's arithmetic for the table of an update, without a world or an agent: what the machine's memory alone costs."""
+    import jax.numpy as jnp
+
+    def step(table: Any, gradient: Any, mean: Any, square: Any) -> Any:
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        return table + 0.1 * mean / (jnp.sqrt(square) + 1e-8), mean, square
+
+    return step, tuple(jnp.full((6, num_states, 4), value, jnp.float32) for value in (0.0, 0.5, 0.1, 0.2))
 
 
 def _walks(horizon: int) -> Any:

@@ -67,7 +67,7 @@ def measure(config: Hosting) -> Result:
     setattr(pool, "SyncVectorEnv", Recorded)  # noqa: B010  (it is not the module's to export)
 
     def training() -> tuple[float, int]:
-        progress = farflung.train(algorithm, world, (0,), updates, pause_every=1)
+        progress = farflung.train(algorithm, world, (0,), updates, pause_at=range(updates))
         first = next(
             each.host_statistics.num_steps for each in progress if each.host_statistics is not None and each.update == 1
         )

@@ -33,7 +33,7 @@ def cells(world: Any, team: Any, repetitions: int) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=4)
-    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--horizon", type=int, default=64)
     parser.add_argument("--repetitions", type=int, default=20)
@@ -53,7 +53,8 @@ def main() -> None:
     trained = cells(world, run.team(seed=0).policies, options.repetitions)
     random = cells(world, UniformPolicy(world.actions, options.agents), options.repetitions)
     found = {"cells": (SIZE - 2) ** 2, "trained": float(np.mean(trained)), "random": float(np.mean(random))}
-    entropy = {"first": float(run.metrics.particle_entropy[0, 0]), "last": float(run.metrics.particle_entropy[0, -1])}
+    entropies = np.asarray(run.metrics.particle_entropy)
+    entropy = {"first": float(entropies[0, 0]), "last": float(entropies[0, -1])}
     print(json.dumps({**found, "entropy": entropy}))
 
 

@@ -42,9 +42,9 @@ def measure(name: str, config: Suites) -> Result:
     world = farflung.make_world(name, horizon=config.horizon)
     team = UniformPolicy(world.actions, 1)
     key = jr.key(0)
-    ours = jax.jit(lambda key: farflung.play(key, team, world, config.copies, 1))  # type: ignore[arg-type]
+    ours = jax.jit(lambda key: farflung.play(key, team, world, config.copies, 1))
     theirs = own_rollout(world, config)
-    times = {}
+    times: dict[Any, list[float]] = {}
     for _ in range(config.repeats + 1):
         for play in (ours, theirs):
             began = time.perf_counter()
@@ -56,7 +56,7 @@ def measure(name: str, config: Suites) -> Result:
 
 
 def own_rollout(world: Any, config: Suites) -> Callable[[Any], Any]:
-    """Random actions with the suite's own functions, as its users call them: with its automatic resets, if it has them.
+    """Random actions with the suite's own functions, which reset automatically in gymnax, NAVIX and XLand-MiniGrid.
 
     It returns all observations, as farflung's rollout does.
     """
@@ -64,13 +64,18 @@ def own_rollout(world: Any, config: Suites) -> Callable[[Any], Any]:
     import jax.numpy as jnp
     import jax.random as jr
 
+    import farflung
     from farflung.worlds import suites
 
     suite, actions = world.own, world.actions
     env, params = suite.kept.env, suite.kept.params
+    if isinstance(suite, suites.XMiniGrid):
+        from xminigrid.wrappers import GymAutoResetWrapper
+
+        env = GymAutoResetWrapper(env)
 
     def act(key: Any) -> Any:
-        if isinstance(actions, suites.Box):
+        if isinstance(actions, farflung.Box):
             return jr.uniform(key, actions.shape, minval=jnp.array(actions.low), maxval=jnp.array(actions.high))
         return jr.randint(key, actions.shape, 0, jnp.array(actions.nums).reshape(actions.shape))
 

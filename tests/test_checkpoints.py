@@ -248,6 +248,7 @@ def test_a_training_without_a_checkpoint_leaves_nothing_behind(tmp_path):
         pass
 
 
+@pytest.mark.bits
 def test_a_resumed_training_ends_where_an_uninterrupted_one_ends(tmp_path, monkeypatch):
     whole = explore("maze-det", **QUICK)
     with pytest.raises(CutError):

@@ -252,7 +252,7 @@ def test_a_directory_may_have_an_equals_sign_in_its_name(saved, capsys, few_samp
         ([], "at least 2 runs are needed for a comparison, not 0"),
         (["runs/team-room-det", "runs"], "runs is not a run that can be read: config.json is missing"),
         (["a=runs/team-room-det", "runs/single-room-det"], "either all runs have names or none: runs/single-room-det has none"),
-        (["a=runs/team-room-det", "b=nowhere"], "nowhere is not a run that can be read"),
+        (["a=runs/team-room-det", "b=nowhere"], "there is no run nowhere"),
         (["runs/team-room-det", "runs/team-room-det"], "was run more than once on room-det"),
         (["runs/team-room-det", "runs/single-room-det", "--metric", "suport"], "did you mean 'support'?"),
         (["runs/team-room-det", "runs/single-room-det", "--out", "runs"], "runs is not empty and holds no results"),

@@ -23,9 +23,10 @@ COMMAND = Path(sys.executable).with_name("farflung")
 RUN = FIXTURES / VERSIONS[-1] / "runs" / "table"
 QUICK = ("--agents", "2", "--batch-size", "2", "--updates", "1", "--seeds", "0")
 OWN = """
-import gymnasium, os
+import atexit, gymnasium, os
 import own_parts
 print("imported")
+atexit.register(print, "at exit")
 class Env(gymnasium.Env):
     observation_space, action_space = gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(2)
     def reset(self, *, seed=None, options=None):
@@ -101,6 +102,14 @@ def test_an_environment_may_print_into_closed_streams(traps):
     arguments = ("explore", "own_world:Own-v0", *QUICK, "--hosted", "--out", "run", "--json", "--quiet")
     assert farflung(traps, *arguments, streams=">&- 2>&-") == (0, "", "")
     assert (traps / "run" / "summary.json").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+def test_json_does_not_need_room_for_messages(tmp_path):
+    command = ("ceiling", "room-det", "--agents", "1", "--horizon", "3", "--json")
+    code, output, _ = farflung(tmp_path, *command, streams="2>/dev/full")
+    assert code == 0
+    assert json.loads(output)["exact"]
 
 
 @pytest.fixture

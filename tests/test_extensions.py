@@ -173,7 +173,8 @@ def test_a_run_in_the_users_own_world_is_read_without_its_module(tmp_path, examp
     run = farflung.load_run(tmp_path / "run")
     assert run.world.name == "own_jax_world:Boat"
     assert run.team(0).agent(1).act(jax.random.key(0), np.zeros(2)).shape == (2,)
-    with pytest.raises(ValueError, match="needs the module own_jax_world, which is not installed"):
+    message = r"needs the module own_jax_world, which is not installed: .* or add --world own_jax_world:Boat"
+    with pytest.raises(ValueError, match=message):
         farflung.collect(run, 2)
     sys.path.insert(0, str(EXAMPLES))
 

@@ -1,9 +1,10 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from farflung import make_tabular_world, measure, play, softmax_team, uniform_team
+from farflung import decompose, make_tabular_world, measure, play, softmax_team, uniform_team
 from farflung.training import metrics
 
 
@@ -23,14 +24,50 @@ def test_entropy_and_support_are_means_over_the_batch(measured):
     assert float(found.support) == pytest.approx(np.mean([np.count_nonzero(count) for count in counts]))
 
 
-def test_individual_entropy_and_diversity_are_of_the_agents_pooled_visits(measured):
-    _, trajectories, found = measured
-    states = np.asarray(trajectories.states)
-    agents = [np.bincount(states[:, agent].ravel(), minlength=43) for agent in range(3)]
-    mixture = np.sum(agents, axis=0)
-    assert float(found.individual_entropy) == pytest.approx(np.mean([stats.entropy(agent) for agent in agents]), abs=1e-5)
-    assert float(found.diversity) == pytest.approx(np.mean([stats.entropy(agent, mixture) for agent in agents]), abs=1e-5)
-    assert float(found.mixture_entropy) == pytest.approx(stats.entropy(mixture), abs=1e-5)
+def test_individual_entropy_and_diversity_are_jackknifed_over_the_batch(measured):
+    states = np.asarray(measured[1].states)
+
+    def parts(elements):
+        agents = [np.bincount(elements[:, agent].ravel(), minlength=43) for agent in range(3)]
+        return np.array([[stats.entropy(agent), stats.entropy(agent, np.sum(agents, axis=0))] for agent in agents]).mean(axis=0)
+
+    others = np.mean([parts(np.delete(states, element, axis=0)) for element in range(10)], axis=0)
+    individual, diversity = 10 * parts(states) - 9 * others
+    assert float(measured[2].individual_entropy) == pytest.approx(individual, abs=2e-5)
+    assert float(measured[2].diversity) == pytest.approx(diversity, abs=2e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "share"), [(4, 0.6), (40, 0.3)])
+def test_the_recorded_diversity_has_little_of_the_plain_estimates_bias(batch_size, share):
+    world = make_tabular_world("room-stoc")
+    teams = {"different": softmax_team(jax.random.key(0), world, 4)}
+    teams["copies"] = jax.tree.map(lambda leaf: leaf[:1].repeat(4, axis=0), teams["different"])
+
+    @jax.jit
+    def biases(team):
+        def measured(key):
+            trajectories = play(key, team, world, batch_size, 1)
+            pooled = jax.vmap(lambda own: jnp.bincount(own.ravel(), length=43), 1)(trajectories.states)
+            plain = decompose(pooled / pooled.sum(axis=1, keepdims=True))[1]
+            return jnp.stack([measure(team, trajectories, 43).diversity, plain])
+
+        return jax.vmap(measured)(jax.random.split(jax.random.key(1), 300))
+
+    for team in teams.values():
+        exact = float(decompose(metrics.occupancy(world, team))[1])
+        errors = np.asarray(biases(team)) - exact
+        corrected, plain = errors.mean(axis=0)
+        assert plain > 0.5 / batch_size  # what the correction is for
+        assert abs(corrected) < share * plain
+
+
+def test_a_batch_of_one_element_is_not_corrected():
+    world = make_tabular_world("room-stoc")
+    team = softmax_team(jax.random.key(0), world, 3)
+    states = play(jax.random.key(1), team, world, 1, 2).states
+    pooled = np.stack([np.bincount(np.asarray(own).ravel(), minlength=43) for own in states[0]]) / states[0, 0].size
+    found = measure(team, play(jax.random.key(1), team, world, 1, 2), 43)
+    assert float(found.diversity) == pytest.approx(float(decompose(jnp.asarray(pooled, jnp.float32))[1]), abs=1e-5)
 
 
 def test_individual_entropy_and_diversity_add_up_to_the_mixtures(measured):

@@ -5,6 +5,7 @@ import pickle
 import re
 
 import gymnasium
+import jax.random as jr
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
@@ -40,6 +41,10 @@ DATA = farflung.load_dataset(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
         (lambda: whole_seeds(5), "seeds must be whole numbers such as (0, 1, 2), not 5"),
         (lambda: farflung.explore("room-det", agnets=5), "unknown setting 'agnets' (did you mean 'agents'?)"),
         (lambda: farflung.explore("room-det", on_progress=5), "explore(): on_progress must be a function or None, not 5"),
+        (lambda: farflung.softmax_team(jr.key(0), 3, 2), "softmax_team(): world must be a World or a View, not 3"),
+        (lambda: farflung.train(None, 3, (0,), 1), "train(): algorithm must be"),
+        (lambda: farflung.Dataset(*"abcdefgh"), "Dataset(): observations must be an array"),
+        (lambda: farflung.Run(*[3] * 8), "Run(): config must be an Explore, not 3"),
         (lambda: farflung.play(3, 3, 3, 3, 3), "play(): key must be an array"),
         (lambda: check_positive("seconds", 10**400), "seconds must be a positive number, not 1000"),
         (

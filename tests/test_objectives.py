@@ -1,7 +1,9 @@
 """Objectives beside the entropy of states: their values and gains against computations of their own, and their ceilings."""
 
+import importlib
 import json
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -330,3 +332,16 @@ def test_runs_from_before_objectives_had_their_name_are_read():
     header["config"]["entropy"] = header["config"].pop("objective")
     del header["checksum"]
     assert read_config(header) == config
+
+
+def test_the_examples_are_what_they_say(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
+    examples, world = importlib.import_module("own_objectives"), make_tabular_world("room-det")
+    states = np.array([[[0, 0, 1, 42]]])
+    values = [float(each(world).value(jnp.asarray(states))) for each in (examples.towards_target, examples.renyi)]
+    shares, target = np.array([0.5, 0.25, 0.25]), np.array([1, 2, 43]) / 946
+    assert values == pytest.approx(
+        [-stats.entropy(shares, target) + np.log(target.sum()), 2 * np.log(np.sqrt(shares).sum())], abs=1e-5
+    )
+    weighted = float(examples.weighted_states(world).value(jnp.asarray(states)))
+    assert weighted == pytest.approx(-np.sum(np.array([3, 3, 1]) * shares * np.log(shares)), abs=1e-5)

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import farflung
+from farflung.bounds import ceilings
 from farflung.runs import program_cache
-from farflung.runs.program_cache import keep_programs
+from farflung.runs.program_cache import keep, keep_programs, kept
+from farflung.studies.explore import _ceiling
 
 resource = pytest.importorskip("resource")
 _SETTINGS = (
@@ -129,6 +132,38 @@ def test_the_programs_that_were_not_used_for_longest_make_room(home, monkeypatch
     jax.config.update("jax_compilation_cache_dir", None)
     keep_programs()
     assert [path.name for path in programs(home)] == ["new"]
+
+
+def test_a_ceiling_is_computed_once_and_then_read_unless_it_is_damaged(home, monkeypatch):
+    config, world, solved = farflung.Explore("room-det", agents=2), farflung.make_world("room-det"), []
+    honest = ceilings.ceiling
+
+    def counted(*arguments, **options):
+        solved.append(arguments)
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(ceilings, "ceiling", counted)
+    first, again = _ceiling(config, world), _ceiling(config, world)
+    assert len(solved) == 1
+    np.testing.assert_equal(dataclasses.asdict(again), dataclasses.asdict(first))
+    (path,) = programs(home)
+    path.write_text(path.read_text().replace(repr(first.bound), repr(first.bound + 1)))
+    assert _ceiling(config, world).bound == first.bound
+    assert len(solved) == 2
+    _ceiling(dataclasses.replace(config, agents=1), world)
+    _ceiling(config, farflung.make_world("room-det", horizon=7))
+    assert len(solved) == 4
+
+
+@pytest.mark.parametrize("hinder", [lambda folder: folder.chmod(0o777), lambda folder: folder.chmod(0o500)])
+def test_a_folder_that_cannot_be_trusted_or_written_keeps_no_values(home, hinder):
+    keep("value", [1])
+    assert kept("value") == [1]
+    (path,) = programs(home)
+    path.unlink()
+    hinder(path.parent)
+    keep("value", [1])
+    assert kept("value") is None or os.getuid() == 0  # root may write everywhere
 
 
 def test_a_training_with_programs_from_the_folder_has_the_same_bits(home):

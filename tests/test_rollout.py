@@ -11,7 +11,7 @@ from farflung import gridworld, make_tabular_world, play, softmax_team
 def test_visits_agree_with_the_exact_distributions(name, is_time_dependent):
     world = make_tabular_world(name)
     team = softmax_team(jax.random.key(0), world, 2, is_time_dependent=is_time_dependent)
-    states, actions, _ = play(jax.random.key(1), team, world, 20_000, 1)
+    states, actions, *_ = play(jax.random.key(1), team, world, 20_000, 1)
     assert states.shape == (20_000, 2, 1, 11)
     assert actions.shape == (20_000, 2, 1, 10)
     exact = jax.vmap(world.state_distributions)(team.probabilities)
@@ -23,7 +23,7 @@ def test_visits_agree_with_the_exact_distributions(name, is_time_dependent):
 
 def test_every_step_is_one_that_the_world_allows():
     world = make_tabular_world("room-stoc")
-    states, actions, _ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 3), world, 50, 2)
+    states, actions, *_ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 3), world, 50, 2)
     possible = np.asarray(world.successors)[states[..., :-1], actions]
     is_successor = (possible == np.asarray(states)[..., 1:, None]) & (
         np.asarray(world.probabilities)[states[..., :-1], actions] > 0
@@ -33,14 +33,14 @@ def test_every_step_is_one_that_the_world_allows():
 
 def test_trajectories_differ_between_batch_elements_agents_and_trajectories():
     world = make_tabular_world("maze-stoc", horizon=40)
-    states, actions, _ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 3), world, 4, 2)
+    states, actions, *_ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 3), world, 4, 2)
     assert len(np.unique(np.asarray(actions).reshape(24, -1), axis=0)) == 24
     assert len(np.unique(np.asarray(states).reshape(24, -1), axis=0)) == 24
 
 
 def test_starts_follow_the_start_distribution():
     world = gridworld("S..S\n....\nS..S", horizon=3)
-    states, _, _ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 2), world, 5_000, 1)
+    states, *_ = play(jax.random.key(0), softmax_team(jax.random.key(1), world, 2), world, 5_000, 1)
     np.testing.assert_allclose(np.bincount(states[..., 0].ravel(), minlength=12)[[0, 3, 8, 11]] / 10_000, 0.25, atol=0.02)
 
 

@@ -18,11 +18,17 @@ _EPISODE_STEPS = {"Room": 8, "Maze": 10, "Grid": None}
 
 def __getattr__(name: str) -> Any:
     found = _imported(name)
-    if callable(found) and not inspect.isclass(found):
-        found = importlib.import_module("farflung.config.signatures").checked(found)
+    if inspect.isclass(found):
+        _signatures().check_fields(found)
+    elif callable(found):
+        found = _signatures().checked(found)
         found.__module__ = __name__  # pickle finds it here
     globals()[name] = found
     return found
+
+
+def _signatures() -> Any:
+    return importlib.import_module("farflung.config.signatures")
 
 
 def _register_worlds() -> None:

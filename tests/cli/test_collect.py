@@ -135,7 +135,7 @@ def test_a_goal_and_a_format_can_be_chosen(trained, tmp_path):
     ("arguments", "message"),
     [
         (["collect"], "collect needs RUN"),
-        (["collect", "nothing"], "nothing is not a run that can be read: config.json is missing"),
+        (["collect", "nothing"], "there is no run nothing: give the directory that farflung explore has written"),
         (["collect", "RUN", "--seed", "1"], "seed 1 is not one of the run's: 0, 5, 7"),
         (["collect", "RUN", "--episodes", "0"], "episodes must be at least 1, not 0"),
         (["collect", "RUN", "--dataset", "maze"], "a dataset's id looks like farflung/maze-v0"),

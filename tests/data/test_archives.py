@@ -28,6 +28,14 @@ def test_a_file_is_read_back(data, tmp_path, suffix, at_once):
     assert [path.name for path in tmp_path.iterdir()] == [f"data{suffix}"]
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_dataset_that_was_read_is_written_with_the_same_bytes(data, tmp_path, suffix):
+    """As the parts of an interrupted collection are."""
+    save_dataset(data, tmp_path / f"first{suffix}")
+    save_dataset(load_dataset(tmp_path / f"first{suffix}"), tmp_path / f"second{suffix}")
+    assert (tmp_path / f"first{suffix}").read_bytes() == (tmp_path / f"second{suffix}").read_bytes()
+
+
 def test_other_programs_read_the_files(data, tmp_path):
     save_dataset(data, tmp_path / "data.npz")
     with np.load(tmp_path / "data.npz", allow_pickle=False) as arrays:

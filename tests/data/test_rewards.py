@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import json
 
 import equinox as eqx
 import gymnasium
@@ -163,12 +164,14 @@ def upright(states, actions, after):
 
 def test_a_reward_function_can_be_given(small):
     data = collect(make_vector_run("pendulum", horizon=3, seeds=(0,)), 2)
-    found = learn_offline(data, reward=f"{__name__}:upright", method="td3-bc", batches=2, attempts=1, seeds=(0,))
+    found = learn_offline(data, reward=upright, method="td3-bc", batches=2, attempts=1, seeds=(0,))
     assert found.task == f"{__name__}:upright"
     assert found.environment == "Pendulum-v1"
     assert np.abs(found.returns).max() < 5  # at most about 1 in each of three steps
-    with pytest.raises(ValueError, match=r"the rewards are from .*:upright: name the function again"):
+    with pytest.raises(ValueError, match=r"the rewards are from .*:upright: name the function again, with --reward .*:upright"):
         learn_offline(relabel(data, reward=upright))
+    with pytest.raises(ValueError, match=r"Python cannot import .*<lambda>: define it in a module of its own"):
+        learn_offline(data, reward=lambda states, actions, after: after[:, 0])
 
 
 def test_data_that_cannot_be_learnt_from_is_refused(corridor):
@@ -189,3 +192,11 @@ def test_data_that_cannot_be_learnt_from_is_refused(corridor):
     elsewhere = dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=unknown))
     with pytest.raises(ValueError, match="the environment Unknown-v0 is not known here"):
         learn_offline(elsewhere, seeds=(0,))
+
+
+@pytest.mark.parametrize("limit", [10**30, 0, "many"])
+def test_a_dataset_cannot_ask_for_tests_without_end(corridor, limit):
+    spec = json.loads(corridor.source.environment) | {"max_episode_steps": limit}
+    endless = dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=json.dumps(spec)))
+    with pytest.raises(ValueError, match=r"its max_episode_steps must be .*: give --max-steps"):
+        learn_offline(endless, seeds=(0,), batches=1)

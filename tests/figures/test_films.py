@@ -7,7 +7,7 @@ from PIL import Image
 from tests.made_runs import made_continuous_run, made_run
 
 from farflung import TabularSoftmax, explore, gridworld, hosted
-from farflung.figures.film import draw_episode, draw_frames, episode_of, film
+from farflung.figures.film import draw_episodes, draw_frames, episode_of, film, moments_of
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_visited_cells_are_counted_up_to_each_time(run):
 
 def test_a_picture_shows_the_agents_and_the_visited_cells(run):
     episode = episode_of(run)
-    figure, show = draw_episode(episode)
+    figure, show = draw_episodes([episode])
     show(4)
     (axis,) = figure.axes
     cells, _, dots = (axis.collections[number] for number in range(3))
@@ -88,3 +88,14 @@ def test_a_hosted_world_is_filmed_on_its_map_and_as_it_renders(tmp_path):
     np.testing.assert_array_equal(*first)
     with pytest.raises(ValueError, match="compiled and renders no frames"):
         draw_frames(made_run("room-det"))
+
+
+def test_a_film_of_training_shows_an_episode_at_each_moment():
+    run = explore("room-det", agents=2, batch_size=4, preset="paper", updates=6, seeds=(0,))
+    episodes = moments_of(run)
+    assert [each.when for each in episodes] == [f"update {update}, " for update in run.playback.updates]
+    figure, show = draw_episodes(episodes)
+    show(2 * (run.world.horizon + 1) - 1)
+    assert f"{episodes[1].when}step {run.world.horizon} of {run.world.horizon}" in figure.axes[0].get_title(loc="left")
+    with pytest.raises(ValueError, match="--training and --rendered exclude each other"):
+        film(run, "film.gif", training=True, rendered=True)

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.optimize import brentq
 
 from farflung.bounds.flows import Flows
 from farflung.entropy.objective import Utility
@@ -39,6 +38,8 @@ class _Entropy:
         slope = lambda share: self.prices(visits + share * direction, width) @ direction  # noqa: E731
         if slope(1.0) >= 0:
             return target
+        from scipy.optimize import brentq
+
         return visits + brentq(slope, 0.0, 1.0, xtol=1e-8) * direction if slope(0.0) > 0 else visits
 
 

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse import csr_array
 
 from farflung.worlds.tabular import TabularMDP, reachable_states
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class Flows:
         return self.successors.shape[2] == 1 and int(np.count_nonzero(self.start)) == 1
 
     @cached_property
-    def kernel(self) -> csr_array:
+    def kernel(self) -> "csr_array":
         """The transition probabilities as a sparse matrix [state x action, state]."""
+        from scipy.sparse import csr_array  # takes a while, and a kept ceiling doesn't need it
+
         num_rows, num_successors = self.num_states * self.num_actions, self.successors.shape[2]
         ends = np.arange(num_rows + 1) * num_successors
         shape = (num_rows, self.num_states)

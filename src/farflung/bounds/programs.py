@@ -1,15 +1,16 @@
 """The ceiling as a linear program or, in deterministic worlds, as an integer program; HiGHS solves both."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import coo_array, csr_array
 
 from farflung.bounds.climb import TeamEntropy
 from farflung.bounds.flows import Flows
 from farflung.config.checks import free_memory
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _BYTES_PER_NONZERO = 1000  # as measured with HiGHS
 _MANY_VARIABLES = 4000
@@ -23,14 +24,14 @@ class Program(NamedTuple):
     """
 
     costs: Float[np.ndarray, " variable"]
-    matrix: csr_array
+    matrix: "csr_array"
     right_side: Float[np.ndarray, " row"]
     upper: Float[np.ndarray, " variable"]
     times: Int[np.ndarray, " flow"]
     moves: Int[np.ndarray, " flow"]
     """Time and move of each flow."""
     own_state: Int[np.ndarray, " move"]
-    targets: csr_array
+    targets: "csr_array"
     """Probabilities of the next state of each move: [move, state]."""
     num_nodes: int
     """The number of (time, state) pairs: as many rows conserve the flow; the other rows count the visits to each state."""
@@ -65,6 +66,8 @@ def check_memory(flows: Flows, num_agents: int) -> None:
 
 def build(flows: Flows, num_agents: int) -> Program:
     """The program of a world and a number of agents."""
+    from scipy.sparse import coo_array, csr_array
+
     own_state, targets = _distinct_moves(flows)
     reach = flows.is_within_reach
     num_nodes = int(reach[:-1].sum())
@@ -104,6 +107,8 @@ def build(flows: Flows, num_agents: int) -> Program:
 
 
 def solve_linear(program: Program, time_limit: float | int) -> Solved:
+    from scipy.optimize import linprog
+
     bounds = np.stack([np.zeros_like(program.upper), program.upper], axis=1)
     method = "highs-ipm" if len(program.costs) > _MANY_VARIABLES else "highs"
     equalities = {"A_eq": program.matrix, "b_eq": program.right_side}
@@ -115,6 +120,8 @@ def solve_linear(program: Program, time_limit: float | int) -> Solved:
 
 
 def solve_integer(program: Program, time_limit: float | int) -> Solved:
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     is_whole = np.zeros(len(program.costs))
     is_whole[: len(program.moves)] = 1
     found = milp(
@@ -150,7 +157,7 @@ def trajectories_of(
     return np.stack(walks, axis=1)
 
 
-def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], csr_array]:
+def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], "csr_array"]:
     """State and next-state probabilities of each move; actions with the same effect in a state are one move."""
     kernel = flows.kernel.copy()
     kernel.sum_duplicates()
@@ -160,4 +167,4 @@ def _distinct_moves(flows: Flows) -> tuple[Int[np.ndarray, " move"], csr_array]:
     own_state = np.repeat(np.arange(flows.num_states), flows.num_actions)
     _, first = np.unique(np.stack([own_state, mark]), axis=1, return_index=True)
     first = np.sort(first)
-    return own_state[first], csr_array(kernel[first])
+    return own_state[first], kernel[first].tocsr()

@@ -12,7 +12,7 @@ from farflung.cli.arguments import STYLE as STYLE
 from farflung.cli.arguments import Command, parse
 from farflung.cli.datasets import collect, offline
 from farflung.cli.explore import explore, resume
-from farflung.cli.finished import compare, film
+from farflung.cli.finished import compare, film, view
 from farflung.cli.optima import ceiling, concentration, frank_wolfe, objectives
 from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Command] = {
     "offline": offline,
     "compare": compare,
     "film": film,
+    "view": view,
     "ceiling": ceiling,
     "frank-wolfe": frank_wolfe,
     "concentration": concentration,

@@ -331,4 +331,5 @@ def _print_returns(found: "Learned", summary: dict[str, Any], out: Path, console
 def _interval(ends: tuple[float | None, float | None] | None) -> str:
     if ends is None or ends[0] is None:
         return ""
-    return f"{ends[0]:.4g}\N{EN DASH}{ends[1]:.4g}" if abs(ends[0]) > 1 else f"{ends[0]:.3f}\N{EN DASH}{ends[1]:.3f}"
+    low, high = (f"{end:.4g}" if abs(ends[0]) > 1 else f"{end:.3f}" for end in ends)
+    return f"{low} to {high}" if low.startswith("-") else f"{low}\N{EN DASH}{high}"

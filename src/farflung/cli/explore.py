@@ -168,4 +168,4 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
         console.print(f"ceiling of the objective {of['name']}: {of['bound']:.4f}, {kind}", markup=False)
     if summary["is_stopped_early"]:
         console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the objective no longer grew")
-    print_saved(console, out, "figure.png")
+    print_saved(console, out, "index.html")

@@ -1,4 +1,4 @@
-"""`farflung compare` and `farflung film`: finished runs."""
+"""`farflung compare`, `farflung film` and `farflung view`: runs to look at."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
-from farflung.config import Compare, Film
+from farflung.config import Compare, Film, View
 from farflung.config.checks import printable
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ def film(
                 seconds=config.seconds,
                 fps=config.fps,
                 rendered=config.rendered,
+                training=config.training,
                 force=force,
                 on_progress=lambda done, total: show(path.name, done, total, f"{done} of {total} pictures"),
             )
@@ -145,3 +146,30 @@ def film(
             raise Stopped("nothing was written") from None
     if not quiet:
         print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+def view(
+    config: View,
+    no_browser: Annotated[bool, switch("Print the address without opening a browser.")] = False,
+) -> None:
+    """Look at runs in the browser, side by side, also while they train."""
+    import socket
+    import webbrowser
+
+    import uvicorn
+
+    from farflung.studies.view import application  # imports JAX
+
+    shown = application(config.runs)
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", config.port))
+            listener.listen()  # the browser may ask before the server is ready
+        except OSError as error:
+            raise ValueError(f"port {config.port} cannot be used: {error.strerror}; choose another --port") from None
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        print(f"{address} shows the runs until Ctrl-C", flush=True)
+        if not no_browser:
+            webbrowser.open(address)
+        server = uvicorn.Server(uvicorn.Config(shown, log_level="warning", access_log=False, ws="none", lifespan="off"))
+        server.run(sockets=[listener])

@@ -1,6 +1,7 @@
 """Options, tables and progress bars that the commands have in common."""
 
 import contextlib
+import io
 import os
 import sys
 import threading
@@ -32,19 +33,31 @@ def take_streams(is_json: bool) -> None:
     """Prepares stdout and stderr of a process that has no other task.
 
     Closed streams are opened on nothing, since whatever is opened next would get their numbers, and what is printed. With
-    `is_json`, only `sys.stdout` still leads to the real stdout: what is printed in C or in other processes, and what was
-    printed before, goes to stderr.
+    `is_json`, the real stdout is kept aside: what is printed before, meanwhile, in C, in other processes or at exit, goes to
+    stderr. What cannot be written to stderr, because its disk is full, is lost, and nothing else.
     """
+    global _stdout
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     sys.stdout = sys.stdout or open(_STDOUT, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(_STDERR, "w", closefd=False)  # noqa: SIM115
+    errors = io.BufferedWriter(_Lossy(_STDERR, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(errors, getattr(sys.stderr, "encoding", None), "backslashreplace", line_buffering=True)
     if is_json:
-        earlier, kept = sys.stdout, os.dup(_STDOUT)
+        kept = os.dup(_STDOUT)
         os.dup2(_STDERR, _STDOUT)
-        earlier.flush()
-        sys.stdout = open(kept, "w", encoding="ascii")  # noqa: PTH123, SIM115
+        sys.stdout.flush()
+        sys.stdout, _stdout = sys.stderr, open(kept, "w", encoding="ascii")  # noqa: PTH123, SIM115
+
+
+class _Lossy(io.FileIO):
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:  # the reader has gone
+            raise
+        except OSError:
+            return len(content)
 
 
 @contextlib.contextmanager
@@ -54,13 +67,13 @@ def only_json(is_json: bool) -> Iterator[None]:
     if not is_json:
         yield
         return
-    _stdout = sys.stdout
+    before, _stdout = _stdout, _stdout or sys.stdout
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         _stdout.flush()
-        _stdout = None
+        _stdout = before
 
 
 @dataclass(frozen=True)

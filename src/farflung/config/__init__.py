@@ -13,6 +13,7 @@ from farflung.config.commands import Objectives as Objectives
 from farflung.config.commands import OfflineLearning as OfflineLearning
 from farflung.config.commands import Reproduce as Reproduce
 from farflung.config.commands import Resume as Resume
+from farflung.config.commands import View as View
 from farflung.config.commands import check_dataset_id as check_dataset_id
 from farflung.config.explore import Explore as Explore
 from farflung.config.explore import WorldOptions as WorldOptions

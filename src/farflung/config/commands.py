@@ -222,6 +222,27 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class View:
+    """Look at runs in the browser: curves, a slider over training, and episodes that play.
+
+    Each RUN is a directory that `farflung explore` has written or is still writing to, or a folder of such directories. Several
+    runs are shown side by side; a folder is shown as a table. A training in progress is updated live. The page is served to
+    this machine only, until Ctrl-C.
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN...", help_behavior_hint="")]
+    """Directories of runs, or a folder of runs."""
+    port: int = 0
+    """Port on this machine; 0 takes a free one."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("at least one run is needed: farflung view RUN")
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65_535:
+            raise ValueError(f"port must be a whole number from 0 to 65535, not {self.port!r}")
+
+
+@dataclass(frozen=True)
 class Film(_OfRun):
     """Film a trained team: all agents move over the map, and the cells that they have visited light up.
 
@@ -236,8 +257,12 @@ class Film(_OfRun):
     """Maximum number of frames per second, up to 100; a film has at most one frame per step of an episode."""
     rendered: bool = False
     """Show what the Gymnasium environment itself renders (rgb_array), one picture per agent, instead of a map."""
+    training: bool = False
+    """Show how the team learns: an episode at each of several moments of its training."""
 
     def __post_init__(self) -> None:
+        if self.training and self.rendered:
+            raise ValueError("--training and --rendered exclude each other: frames of earlier moments are not kept")
         if not isinstance(self.element, int) or not 0 <= self.element <= checks.MOST:
             raise ValueError(f"element must be a whole number from 0 to {checks.MOST}, not {self.element!r}")
         checks.check_positive("seconds", self.seconds)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -70,7 +71,7 @@ class Explore:
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
-    learning_rate: Annotated[Derived[float], default_is(_ALL_RATES, "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[options.Rate], default_is(_ALL_RATES, "FLOAT", float | None)] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
@@ -207,6 +208,22 @@ class Explore:
         """A name for a run, from the world and the size of the team."""
         world = Path(self.world).stem if checks.is_map_file(self.world) else re.sub("[/:]", "-", self.world)
         return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
+
+    @property
+    def command(self) -> str:
+        """The command line that trains with these settings, in a world without options of its own."""
+        chosen = {name: getattr(self, name) for name in ("preset", "updates", "optimizer")}
+        usual = Explore(self.world, policy="neural" if self.is_neural else "auto", **chosen)
+        plain = Explore(self.world, policy=usual.policy, preset=self.preset)
+        words = ["farflung", "explore", self.world]
+        for field in fields(self)[1:]:
+            value, default = getattr(self, field.name), getattr(usual, field.name)
+            if field.name in chosen:
+                default = field.default if field.name == "preset" else getattr(plain, field.name)
+            if value != default:
+                values = value if isinstance(value, tuple) else () if value is True else (value,)
+                words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+        return shlex.join(words)
 
     @property
     def num_policies(self) -> int:

@@ -60,12 +60,16 @@ def instance_of(thing: Any, what: str) -> Any:
     return thing()
 
 
-def check_installed(name: str, what: str) -> None:
-    """Raises ValueError if a module that a file names is not installed: one in the current folder could be anything."""
+def check_installed(name: str, what: str, option: str = "") -> None:
+    """Raises ValueError if a module that a file names is not installed: one in the current folder could be anything.
+
+    Args:
+        option: another way to name the module on the command line.
+    """
     module = name.partition(":")[0].partition(".")[0]
     installed = [place for place in sys.path if place]
     if module not in (*sys.modules, _CUSTOM) and PathFinder.find_spec(module, installed) is None:
         raise ValueError(
             f"{what} needs the module {module}, which is not installed: import it first, or, if it lies in this "
-            "directory and you trust it, set PYTHONPATH=."
+            f"directory and you trust it, set PYTHONPATH=.{f' or add {option}' if option else ''}"
         )

@@ -105,8 +105,10 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
 if TYPE_CHECKING:
     _T = TypeVar("_T")
     Derived = Annotated[_T, "a setting whose default depends on other settings"]
+    Rate = float
 else:
     Derived = Optional
+    Rate = float | tuple[float, ...]  # one for all seeds or, in Python, one for each
 DERIVED: Any = None
 """The default of a `Derived` field; the config replaces it by a value."""
 
@@ -127,8 +129,9 @@ def objective_terms(text: str) -> dict[str, float]:
     return terms
 
 
-def default_is(text: str, metavar: str = "INT") -> object:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
+def default_is(text: str, metavar: str = "INT", kind: Any = None) -> object:
+    """How an option is shown whose default is computed; `kind` is the type to read, if it is not that of the field."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})", constructor=kind)
 
 
 def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:

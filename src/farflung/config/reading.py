@@ -117,11 +117,10 @@ def reason(error: BaseException) -> str:
 
 def where_raised(error: BaseException) -> str:
     """The exception's type, and the line that raised it: the last one outside of Python's own modules."""
-    python = sysconfig.get_path("stdlib")
-    frames = traceback.extract_tb(error.__traceback__)
+    python, frames = sysconfig.get_path("stdlib"), traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not each.filename.startswith((python, "<")) or "site-packages" in each.filename]
-    frames = own or frames
-    return f"{type(error).__name__} in line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
+    last = (own or frames)[-1]
+    return f"{type(error).__name__} in line {last.lineno} of {Path(last.filename).name}"
 
 
 def member(directory: Path, name: str) -> Path:

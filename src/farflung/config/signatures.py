@@ -1,4 +1,4 @@
-"""Checks the arguments of farflung's public functions against their annotations, so that a mistake is one line.
+"""Checks the arguments of farflung's public functions and classes against their annotations, so that a mistake is one line.
 
 The checks are lenient where the functions are: NumPy's numbers are numbers, and any iterable is a sequence. What an annotation
 cannot say, such as a range, the functions check themselves.
@@ -32,23 +32,32 @@ _SHOWN = (str, numbers.Number, type(None), Path)
 
 def checked(function: F) -> F:
     """The function, which raises ValueError in one line if an argument is not what its annotation says."""
-    signature = inspect.signature(function)
+    signature, own_name = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         try:
             given = signature.bind(*arguments, **options).arguments
         except TypeError as error:
-            raise TypeError(f"{function.__name__}(): {error}") from None
+            raise TypeError(f"{own_name}(): {error}") from None
         for name, value in given.items():
             parameter = signature.parameters[name]
             is_single = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            if is_single and value is not parameter.default and not fits(value, parameter.annotation):
+            is_annotated = parameter.annotation is not parameter.empty
+            if is_single and is_annotated and value is not parameter.default and not fits(value, parameter.annotation):
                 came = f"{value!r:.80}" if isinstance(value, _SHOWN) else f"of the type {type(value).__name__}"
-                raise ValueError(f"{function.__name__}(): {name} must be {described(parameter.annotation)}, not {came}")
+                raise ValueError(f"{own_name}(): {name} must be {described(parameter.annotation)}, not {came}")
         return function(*arguments, **options)
 
     return typing.cast(F, call)
+
+
+def check_fields(kind: type) -> None:
+    """Makes a dataclass check its arguments, unless it is a config or a module of Equinox, which have checks of their own."""
+    if "__dataclass_fields__" in vars(kind) and not (
+        kind.__module__.startswith("farflung.config") or hasattr(kind, "_abc_impl")
+    ):
+        kind.__init__ = checked(kind.__init__)  # type: ignore[misc]
 
 
 def fits(value: Any, kind: Any) -> bool:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from farflung.config import OfflineLearning
 from farflung.config.checks import check_text
+from farflung.config.imports import name_of
 from farflung.config.options import OFFLINE_METRICS
 from farflung.config.reading import member, one_line_errors, read_object
 from farflung.data.archives import load_dataset
@@ -118,8 +119,11 @@ def learn_offline(
         task: `rewards` or `goals`; by default the rewards if there are any.
         on_progress: called with the number of finished goals, or policies, and the number of all.
         against_random: learn goals also from as many episodes of random actions.
-        settings: the other fields of `farflung.OfflineLearning`, such as `method`, `batches` and `seeds`.
+        settings: the other fields of `farflung.OfflineLearning`, such as `method`, `batches` and `seeds`; `reward` may also be
+            the function itself.
     """
+    if callable(reward := settings.get("reward")):
+        settings["reward"] = _importable(reward)
     named: dict[str, Any] = {"task": task}
     if isinstance(dataset, Dataset):
         config = OfflineLearning("custom", **settings, **named)
@@ -134,6 +138,16 @@ def learn_offline(
         return learn_rewards(config, dataset, report)
     learn = _learn_places if dataset.has_vectors else _learn_states
     return learn(config, dataset, against_random, report)
+
+
+def _importable(reward: Any) -> str:
+    name = name_of(reward)
+    if name.startswith("custom:"):
+        raise ValueError(
+            f"the test in the environment imports the reward function, but Python cannot import {name.partition(':')[2]}: "
+            "define it in a module of its own, not in a script, a notebook or another function"
+        )
+    return name
 
 
 def _learn_places(config: OfflineLearning, dataset: Dataset, against_random: bool, on_progress: OnProgress) -> Reached:

@@ -152,7 +152,7 @@ def _specification(config: OfflineLearning, dataset: Dataset) -> EnvSpec:
     spec = EnvSpec.from_json(source.environment)
     names = [str((each.kwargs or {}).get("reward", "")) for each in spec.additional_wrappers]
     if config.reward is None and (name := "".join(names) or source.metadata.get("reward")):
-        raise ValueError(f"the rewards are from {name}: name the function again, with --reward MODULE:NAME")
+        raise ValueError(f"the rewards are from {name}: name the function again, with --reward {name}")
     if (found := installed(spec)) is None:
         raise ValueError(f"the environment {spec.id} is not known here: install it, or name its module with --world MODULE:ID")
     return found

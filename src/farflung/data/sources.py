@@ -32,6 +32,7 @@ from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _PARTS = "observation_parts"
+_SIZES = ("episodes", "transitions", "states", "pairs", "entropy")
 _WITH_OPTIONS = ("gymnasium.envs.toy_text.", "farflung.")
 WRAPPERS = tuple(f"{wrapper.__module__}:{wrapper.__qualname__}" for wrapper in (ReachGoal, PaidBy))
 """The wrappers that give an environment another task."""
@@ -235,7 +236,7 @@ def environment_spec(config: Explore, world: TabularMDP) -> EnvSpec | None:
 
 def to_json(contents: Contents) -> str:
     """A dataset's size, entropy and source as text."""
-    return json.dumps({**json.loads(source_to_json(contents.source)), **size_of(contents)})
+    return json.dumps({**json.loads(source_to_json(contents.source)), **size_of(contents)}, sort_keys=True)
 
 
 def size_of(contents: Contents) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def source_to_json(source: Source) -> str:
     world = None if source.world is None else base64.b64encode(world_to_bytes(source.world)).decode("ascii")
     return json.dumps(
         {
-            **source.metadata,
+            **{name: value for name, value in source.metadata.items() if name not in _SIZES},  # a part that was read has some
             "format_version": FORMAT_VERSION,
             "observations": _space_to_json(source.observations),
             "actions": _space_to_json(source.actions),
@@ -266,7 +267,7 @@ def source_to_json(source: Source) -> str:
             "world": world,
             "projection": None if source.projection is None else dataclasses.asdict(source.projection),
         },
-        sort_keys=True,  # the metadata of a part that was read has another order
+        sort_keys=True,
     )
 
 

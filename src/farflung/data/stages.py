@@ -33,7 +33,7 @@ def trained_again(run: Run, seed: int, interval: int) -> dict[int, Any]:
     algorithm = algorithm_for(run.config, world, is_from_file=True)
     return {
         progress.update: jax.tree.map(lambda leaf: leaf[0], progress.team)
-        for progress in train(algorithm, world.table or world, (seed,), last, pause_every=interval)
+        for progress in train(algorithm, world.table or world, (seed,), last, pause_at=range(interval, last, interval))
         if progress.update % interval == 0 or progress.update == last
     }
 

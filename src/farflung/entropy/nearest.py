@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import digamma
 
 from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
@@ -60,6 +59,7 @@ def nearest_neighbours(
     2.9781
     """
     _check(neighbours, scale, floor)
+    from scipy.special import digamma  # takes a while, and counts don't need it
 
     def surprisals(
         points: Float[Array, "state feature"], num_times: int

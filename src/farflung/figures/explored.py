@@ -18,6 +18,7 @@ from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
 
 _MOST_AGENTS_SHOWN = 12
+_TIMES_AS_WIDE = 4.0
 
 
 @mpl.rc_context(STYLE)
@@ -32,13 +33,13 @@ def explored(run: Run) -> Figure:
     elif run.world.positions is None:
         figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
         _draw_curves(figure, figure.subplots(1, len(labels)), run)
-    elif maps.is_wide(run.world):  # the maps get the whole width of the page
+    elif maps.is_wide(run.world, _TIMES_AS_WIDE):  # the maps get the whole width of the page
         figure = Figure(figsize=(12, 7.5), layout="constrained")
         top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.9)).flat
         _draw_curves(top, top.subplots(1, 2), run)
         _draw_occupancies(bottom, run)
     else:
-        figure = Figure(figsize=(12, 5), layout="constrained")
+        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
         _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
         _draw_occupancies(right, run)

@@ -3,7 +3,7 @@
 import math
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.random as jr
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
@@ -37,6 +37,7 @@ _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
 """In inches, of the plane; the title needs the shortest width."""
 _SHARE_TRACED = 0.25
+_MOST_MOMENTS = 8
 _MOST_SHOWN = 16
 """Agents whose frames are shown side by side."""
 
@@ -52,6 +53,8 @@ class Episode(NamedTuple):
     """The visited cells or states; -1 after an episode's end."""
     num_cells: int
     """The number of cells or states that can be visited."""
+    when: str = ""
+    """The moment of the training, with a comma, if the film shows several."""
 
     @property
     def horizon(self) -> int:
@@ -73,6 +76,7 @@ def film(
     seconds: float = 8.0,
     fps: int = 12,
     rendered: bool = False,
+    training: bool = False,
     force: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
@@ -84,10 +88,11 @@ def film(
         seconds: longest duration.
         fps: most pictures per second. A film has at most one picture per step.
         rendered: show what the environment itself renders, for each agent, instead of a map.
+        training: show how the team learns: an episode at each of several moments of its training.
         force: replace an existing file.
         on_progress: called with the number of pictures drawn so far and of all pictures.
     """
-    settings = Film("", element=element, seconds=seconds, fps=fps)
+    settings = Film("", element=element, seconds=seconds, fps=fps, rendered=rendered, training=training)
     path = Path(path)
     make_writer = _writer(path)
     with claimed_file(path) as place, write_errors(place.name):
@@ -96,8 +101,8 @@ def film(
         if rendered:
             figure, show, horizon = draw_frames(run, settings.element)
         else:
-            episode = episode_of(run, settings.element)
-            (figure, show), horizon = draw_episode(episode), episode.horizon
+            episodes = moments_of(run, settings.element) if training else [episode_of(run, settings.element)]
+            (figure, show), horizon = draw_episodes(episodes), len(episodes) * (episodes[0].horizon + 1) - 1
         num_frames = round(min(horizon + 1, max(2, settings.seconds * settings.fps)))
         if num_frames > _MOST_FRAMES:
             raise ValueError(f"a film has at most {_MOST_FRAMES:,} pictures, not {num_frames:,}: choose fewer seconds or fps")
@@ -120,34 +125,50 @@ def film(
 
 def episode_of(run: Run, element: int = 0) -> Episode:
     """The episode of a run's typical team in one batch element."""
-    title = f"{run.config.world}, {team_label(run.config)}"
     if run.world.projection is not None:
         if run.paths is None:
             raise ValueError("the run has no recorded paths of its agents: there is nothing to film")
-        if element >= len(run.paths.features):
-            raise ValueError(
-                f"the run has recorded {len(run.paths.features)} batch elements, numbered from 0: there is no {element}"
-            )
-        projection, features = run.world.projection, run.paths.features[element]
-        cells = maps.cells_of(features, projection.low, projection.high, projection.bins)
-        return Episode(title, maps.plane_of(run.world), maps.points_of(features), cells, run.world.num_states)
+        _check_element(element, len(run.paths.features))
+        return _episode(run, run.paths.features[element])
     if run.world.positions is None:
         other = ": film what it renders, with --rendered" if run.world.is_hosted else ": there is nothing to film"
         raise ValueError(f"the states of {run.config.world} have no positions on a map{other}")
     team, num_trajectories = run.team(typical_seed(run)).policies, run.config.trajectories_per_policy
     if run.world.is_hosted:
-        states, _ = play_once(run.world, team, element, num_trajectories)
-        states = np.where(states < run.world.num_states, states, -1)  # states that the run has not met lie nowhere
-    else:
-        played = play(jr.fold_in(jr.key(0), element), team, run.table, 1, num_trajectories)
-        states = np.asarray(played.states[0])
+        return _episode(run, play_once(run.world, team, element, num_trajectories)[0])
+    played = play(jr.fold_in(jr.key(0), element), team, run.table, 1, num_trajectories)
+    return _episode(run, np.asarray(played.states[0]))
+
+
+def moments_of(run: Run, element: int = 0) -> list[Episode]:
+    """An episode of a run's typical team at each of several moments of its training."""
+    if run.playback is None or (run.world.projection is None and run.world.positions is None):
+        raise ValueError("the run has no recorded moments of its training on a map: there is nothing to film")
+    _check_element(element, run.playback.moments.shape[1])
+    chosen = np.unique(np.linspace(0, len(run.playback.updates) - 1, _MOST_MOMENTS).round().astype(int)).tolist()
+    episodes = zip(run.playback.updates[chosen].tolist(), run.playback.moments[chosen, element], strict=True)
+    return [_episode(run, played, f"update {update:,}, ") for update, played in episodes]
+
+
+def _check_element(element: int, number: int) -> None:
+    if element >= number:
+        raise ValueError(f"the run has recorded {number} batch elements, numbered from 0: there is no {element}")
+
+
+def _episode(run: Run, states: Num[np.ndarray, "agent trajectory times *feature"], when: str = "") -> Episode:
+    """States, or features, of one batch element on the run's map or in its plane."""
+    title, projection = f"{run.config.world}, {team_label(run.config)}", run.world.projection
+    if projection is not None:
+        cells = maps.cells_of(states, projection.low, projection.high, projection.bins)
+        return Episode(title, maps.plane_of(run.world), maps.points_of(states), cells, run.world.num_states, when)
+    states = np.where(states < run.world.num_states, states, -1)  # states that the run has not met lie nowhere
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0
     cells, numbers = np.unique(maps.cells_on_map(run.world), axis=0, return_inverse=True)
     is_known = states >= 0
     points = np.where(is_known[..., None], maps.cells_on_map(run.world)[states] + 0.5 + offsets, np.nan)
-    return Episode(title, maps.plane_of(run.world), points, np.where(is_known, numbers[states], -1), len(cells))
+    return Episode(title, maps.plane_of(run.world), points, np.where(is_known, numbers[states], -1), len(cells), when)
 
 
 @mpl.rc_context(STYLE)
@@ -184,17 +205,19 @@ def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], Non
 
 
 @mpl.rc_context(STYLE)
-def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
-    """A figure, and a function that draws one time of the episode: the agents, their last steps and the visited cells."""
-    plane, points = episode.plane, maps.by_color(episode.points)[1]
-    colors = np.repeat(maps.colors_of(len(points)), points.shape[1], axis=0)
-    points = points.reshape(-1, *points.shape[2:])
+def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], None]]:
+    """A figure, and a function that draws one time of episodes in a row: the agents, their last steps and the visited cells."""
+    episode, plane = episodes[0], episodes[0].plane
+    grouped = maps.by_color(episode.points)[1]
+    colors = np.repeat(maps.colors_of(len(grouped)), grouped.shape[1], axis=0)
+    of_all = [maps.by_color(each.points)[1].reshape(len(colors), -1, 2) for each in episodes]
+    points = of_all[0]
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
     figure = Figure(figsize=_size(plane), layout="constrained")
     figure.suptitle(plain(episode.title), fontweight="bold")
     axis = figure.subplots()
     maps.draw_plane(axis, plane)
-    maps.widen_limits(axis, plane, points)
+    maps.widen_limits(axis, plane, np.stack(of_all))
     title = axis.set_title("\n", loc="left", fontsize=8)
     cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
     traces = LineCollection([], lw=1.5, zorder=3)
@@ -206,6 +229,8 @@ def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
     figure.set_layout_engine("none")  # only the agents may move from picture to picture
 
     def show(time: int) -> None:
+        number, time = divmod(time, episodes[0].horizon + 1)
+        episode, points = episodes[number], of_all[number]
         is_seen = plane.visits(episode.points[:, :, : time + 1]) > 0
         cells.set_array(np.where(is_seen, 2, plane.is_free).T)
         recent = points[:, max(0, time - num_traced) : time + 1]
@@ -219,7 +244,7 @@ def draw_episode(episode: Episode) -> tuple[Figure, Callable[[int], None]]:
         dots.set_offsets(points[:, time])
         num_seen, entropy = episode.covered(time)
         title.set_text(
-            f"step {_padded(time, episode.horizon)} of {episode.horizon}\n"
+            f"{episode.when}step {_padded(time, episode.horizon)} of {episode.horizon}\n"
             f"{_padded(num_seen, episode.num_cells)} of {episode.num_cells} cells visited, entropy / log(cells) {entropy:.2f}"
         )
 

@@ -17,6 +17,7 @@ from farflung.figures.curves import live
 from farflung.figures.explored import explored
 from farflung.figures.maps import draw_world
 from farflung.figures.pages import Table, render
+from farflung.figures.player import described, run_page
 from farflung.figures.style import STYLE
 from farflung.loggers.logger import Finals, Record
 from farflung.policies import TabularSoftmax
@@ -136,13 +137,15 @@ def team_html(team: TabularSoftmax) -> str:
 
 
 def run_html(run: Run) -> str:
-    """The figure of a run and its final metrics."""
+    """The figure of a run, its final metrics, and the player of its page."""
     num_seeds = len(run.config.seeds)
     mean = f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
     rows = [(name, values) for name, *values in final_table(run)]
     caption = f"{run.config.name}: {run.summary['updates']:,} updates in {run.summary['seconds']:.1f} s"
     table = Table(("metric, last 1% of updates", mean, "95% CI", "random actions"), rows, caption)
-    return _html(image=_image(explored(run), f"what {run.config.name} has learnt"), table=table)
+    image = _image(explored(run), f"what {run.config.name} has learnt")
+    player = None if run.playback is None else run_page([described(run, run.config.name)], run.config.name)
+    return _html(image=image, table=table, player=player)
 
 
 def _map(world: World) -> Figure:
@@ -154,8 +157,8 @@ def _map(world: World) -> Figure:
     return figure
 
 
-def _html(facts: dict[str, str] | None = None, image: dict[str, Any] | None = None, table: Table | None = None) -> str:
-    return render("notebook.html.j2", facts=facts, image=image, table=table)
+def _html(**parts: Any) -> str:
+    return render("notebook.html.j2", **dict.fromkeys(("facts", "image", "table", "player")) | parts)
 
 
 def _image(figure: Figure, title: str = "") -> dict[str, Any]:

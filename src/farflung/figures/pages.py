@@ -78,6 +78,12 @@ def render(template: str, **values: Any) -> str:
     return _TEMPLATES.get_template(template).render(values)
 
 
+def source(template: str) -> str:
+    """The text of a template, as it is."""
+    text, _, _ = PackageLoader("farflung.figures").get_source(_TEMPLATES, template)
+    return text
+
+
 def write_page(
     template: str,
     values: Mapping[str, Any],

@@ -18,7 +18,7 @@ _MOST_COMPARED = 64
 
 @custom_vmap
 def _gather(table: Array, index: Array) -> Array:
-    return table.at[index].get(mode="promise_in_bounds")
+    return table.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 @_gather.def_vmap
@@ -40,7 +40,7 @@ def _scatter_add(num_rows: int) -> Callable[[Array, Array], Array]:
             # On a GPU, rollouts store time, the last axis, outermost in memory: moving it first avoids a transpose.
             index, values = (jnp.moveaxis(array, -1, 0) for array in (index, values))
         values = jnp.broadcast_to(values, index.shape)
-        return jnp.zeros(num_rows, values.dtype).at[index].add(values, mode="promise_in_bounds")
+        return jnp.zeros(num_rows, values.dtype).at[index].add(values, mode="promise_in_bounds", wrap_negative_indices=False)
 
     @scatter_add.def_vmap
     def scatter_add_batched(size: int, in_batched: list[bool], index: Array, values: Array) -> tuple[Array, bool]:

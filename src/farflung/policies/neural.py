@@ -18,7 +18,9 @@ from farflung.config import Explore
 from farflung.numerics.arrays import log_softmax
 from farflung.worlds.encoder import Convolutions, convolutions
 from farflung.worlds.encoder import linear as _linear
+from farflung.worlds.hosted.world import View
 from farflung.worlds.projection import Actions, Box
+from farflung.worlds.world import World
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
@@ -304,7 +306,7 @@ def networks_of(config: Explore) -> Networks:
 
 def neural_team(
     key: PRNGKeyArray,
-    world: Any,
+    world: World | View,
     num_agents: int,
     networks: Networks = Networks(),  # noqa: B008
     *,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from farflung.numerics.arrays import runs_on_cpu
-from farflung.numerics.noise import uniforms
+from farflung.numerics.noise import uniform_rows, uniforms
 from farflung.worlds.world import CompiledWorld
 
 
@@ -55,32 +55,37 @@ def play(key: PRNGKeyArray, team: Any, world: CompiledWorld, batch_size: int, nu
     num_reset, num_act = world.num_reset_uniforms, team.num_uniforms
     num_step = num_act + world.num_step_uniforms
     num_steps = num_step * world.horizon
-    noise = uniforms(key, (num_steps + num_reset, *copies))
-    step_noise = noise[:num_steps].reshape(num_step, world.horizon, *copies)
-    reset_noise = noise[num_steps:]
-
+    shape = (num_steps + num_reset, *copies)
     if world.projection is not None:
-        return _play_vectors(team, world, reset_noise, step_noise)
+        noise = uniforms(key, shape)
+        return _play_vectors(team, world, noise[num_steps:], noise[:num_steps].reshape(num_step, world.horizon, *copies))
+    noise_at = uniform_rows(key, shape)
 
-    def play_one(policy: Any, reset_noise: Float[Array, " reset"], step_noise: Float[Array, "step time"]) -> Trajectories:
-        act = policy.sampler()
+    def stacked(rows: list[Array]) -> Float[Array, "batch agent trajectory uniform"]:
+        return jnp.stack(rows, axis=-1) if rows else jnp.zeros((*copies, 0))
 
-        def step(state: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            time, noise = inputs
-            action = act(noise[:num_act], time, state)
-            return world.step_from(noise[num_act:], state, action), (state, action)
+    def act(sampler: Any, noise: Float[Array, " uniform"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
+        return sampler(noise, time, state)
 
-        times = jnp.arange(world.horizon, dtype=jnp.int32)
-        first = world.reset_from(reset_noise)
-        # On a GPU, each loop step costs a kernel launch, which takes longer than the step; on a CPU, a smaller loop is faster.
-        num_unrolled = 1 if runs_on_cpu() else 16
-        last, (states, actions) = jax.lax.scan(step, first, (times, step_noise.T), unroll=num_unrolled)
-        return Trajectories(jnp.append(states, last), actions)
+    by_trajectory = jax.vmap(act, (None, 0, None, 0))
+    by_agent = jax.vmap(by_trajectory, (0, 0, None, 0))
+    act_all = jax.vmap(by_agent, (None, 0, None, 0))
+    step_all = jax.vmap(jax.vmap(jax.vmap(world.step_from)))
+    samplers = jax.vmap(type(team).sampler, team.axes)(team)
 
-    play_trajectories = jax.vmap(play_one, (None, -1, -1))
-    play_agents = jax.vmap(play_trajectories, (team.axes, -2, -2))
-    play_batch = jax.vmap(play_agents, (None, -3, -3))
-    return play_batch(team, reset_noise, step_noise)
+    def step(state: Array, time: Int[Array, ""]) -> tuple[Array, tuple[Array, Array]]:
+        noise = [noise_at(number * world.horizon, time, world.horizon) for number in range(num_step)]
+        action = act_all(samplers, stacked(noise[:num_act]), time, state)
+        return step_all(stacked(noise[num_act:]), state, action), (state, action)
+
+    times = jnp.arange(world.horizon, dtype=jnp.int32)
+    reset_all = jax.vmap(jax.vmap(jax.vmap(world.reset_from)))
+    first = reset_all(stacked([noise_at(num_steps + number) for number in range(num_reset)]))
+    # On a GPU, each loop step costs a kernel launch, which takes longer than the step; on a CPU, a smaller loop is faster.
+    num_unrolled = 1 if runs_on_cpu() else 16
+    last, (states, actions) = jax.lax.scan(step, first, times, unroll=num_unrolled)
+    states, actions = (jnp.moveaxis(array, 0, -1) for array in (states, actions))
+    return Trajectories(jnp.concatenate([states, last[..., None]], axis=-1), actions)
 
 
 def _play_vectors(

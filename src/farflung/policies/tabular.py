@@ -21,6 +21,8 @@ from farflung.numerics.arrays import (
     sum_by_index,
 )
 from farflung.numerics.noise import uniforms
+from farflung.worlds.hosted.world import View
+from farflung.worlds.world import World
 
 
 class TabularSoftmax(eqx.Module):
@@ -58,13 +60,11 @@ class TabularSoftmax(eqx.Module):
         return dataclasses.replace(self, logits=jnp.log(mixed) if epsilon else self.logits / temperature)
 
     def sampler(self) -> Callable[[Float[Array, " 1"], Int[Array, ""], Int[Array, ""]], Int[Array, ""]]:
-        """A function of noise, time and state that samples an action; the cumulative probabilities are computed once."""
-        cumulative = flat(cumulative_sum(self.probabilities))
+        """A function of noise, time and state that samples an action; the cumulative probabilities are computed once.
 
-        def sample(noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
-            return inverse_cdf(cumulative, self._row(time, state), self.num_actions, noise[0])
-
-        return sample
+        It is a pytree, so that those of a team can be made by `vmap` and used in a loop.
+        """
+        return _Sampler(flat(cumulative_sum(self.probabilities)), self.num_actions, self._num_rows)
 
     def sample_one(self, noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
         """Samples one action, from one row of the table."""
@@ -128,8 +128,26 @@ class TabularSoftmax(eqx.Module):
         own = jnp.asarray(bonus) * self.visits_by_agent(states)[..., None] * self.entropy_score()
         return dataclasses.replace(by_agent, logits=by_agent.logits + own)
 
+    @property
+    def _num_rows(self) -> int:
+        """The rows between one time and the next."""
+        return self.logits.shape[-2] if self.is_time_dependent else 0
+
     def _row(self, time: Int[Array, "*batch"], state: Int[Array, "*batch"]) -> Int[Array, "*batch"]:
-        return time * self.logits.shape[-2] + state if self.is_time_dependent else state
+        return time * self._num_rows + state if self.is_time_dependent else state
+
+
+class _Sampler(eqx.Module):
+    """Draws actions from cumulative probabilities."""
+
+    cumulative: Float[Array, " entry"]
+    num_actions: int = eqx.field(static=True)
+    num_rows: int = eqx.field(static=True)
+    """The rows between one time and the next."""
+
+    def __call__(self, noise: Float[Array, " 1"], time: Int[Array, ""], state: Int[Array, ""]) -> Int[Array, ""]:
+        row = time * self.num_rows + state if self.num_rows else state
+        return inverse_cdf(self.cumulative, row, self.num_actions, noise[0])
 
 
 def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
@@ -138,7 +156,7 @@ def _times(states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
 
 def softmax_team(
     key: PRNGKeyArray,
-    world: Any,
+    world: World | View,
     num_agents: int,
     *,
     scale: Float[ArrayLike, ""] = 1.0,
@@ -149,7 +167,7 @@ def softmax_team(
     return TabularSoftmax(logits, is_time_dependent)
 
 
-def uniform_team(world: Any, num_agents: int) -> TabularSoftmax:
+def uniform_team(world: World | View, num_agents: int) -> TabularSoftmax:
     """A team that takes every action with equal probability: the paper's random baseline."""
     return TabularSoftmax(jnp.zeros(_team_shape(world, num_agents, is_time_dependent=False)))
 

@@ -23,7 +23,7 @@ from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
 from farflung.runs.files import FORMAT_VERSION, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import METRICS, WORLD, world_to_bytes
-from farflung.training.progress import HostStatistics, Progress, TrainingState
+from farflung.training.progress import HostStatistics, Moments, Progress, TrainingState
 from farflung.worlds.world import World
 
 MINUTES = 2.0
@@ -41,6 +41,7 @@ class Checkpoint:
 
     training_state: TrainingState
     records: MetricsTable
+    moments: Moments
     seconds: float
     """Training time so far."""
     world: World | None
@@ -90,12 +91,12 @@ class Checkpointer:
         is_count_reached = self.num_updates is not None and num_new >= self.num_updates
         return num_new > 0 and (is_count_reached or time.monotonic() - self._last_time >= 60 * self.minutes)
 
-    def write(self, progress: Progress, records: MetricsTable, seconds: float) -> None:
+    def write(self, progress: Progress, records: MetricsTable, moments: Moments, seconds: float) -> None:
         """Writes a checkpoint and removes the oldest. If the disk is full, it warns once and training continues."""
         self._last_update, self._last_time = progress.update, time.monotonic()
         try:
             records.flush()
-            content = _to_bytes(progress.training_state, records, seconds, self.world)
+            content = _to_bytes(progress.training_state, records, moments, seconds, self.world)
             write_atomically(self.folder / f"checkpoint-{progress.update:010d}-{_sha256(content)[:16]}.npz", content)
             readable = [path for path in _checkpoints(self.folder) if path not in self._unreadable]
             for old in {*readable[_NUM_CHECKPOINTS:], *self._unreadable}:
@@ -213,7 +214,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _to_bytes(training_state: TrainingState, records: MetricsTable, seconds: float, world: World) -> bytes:
+def _to_bytes(training_state: TrainingState, records: MetricsTable, moments: Moments, seconds: float, world: World) -> bytes:
     about = {
         "format_version": FORMAT_VERSION,
         "farflung": version("farflung"),
@@ -223,6 +224,7 @@ def _to_bytes(training_state: TrainingState, records: MetricsTable, seconds: flo
         "num_leaves": len(training_state.leaves),
     }
     arrays: dict[str, Any] = {f"leaf{number}": leaf for number, leaf in enumerate(training_state.leaves)}
+    arrays |= {"moments": moments.updates, "shown": moments.shown}
     if (statistics := training_state.host_statistics) is not None:
         about["num_steps"] = statistics.num_steps
         arrays |= {"visits": statistics.visits, "features": statistics.features}
@@ -254,7 +256,13 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     records = MetricsTable(config.seeds, checkpointer.folder / METRICS, num_bytes, checksum)
     if records:
         records.table(num_updates=update)  # raises ValueError if it is damaged
-    return Checkpoint(TrainingState(update, leaves, host_statistics), records, seconds, world)
+    moments = Moments(arrays["moments"], arrays["shown"]) if "moments" in arrays else Moments()
+    run.check_moments(moments.updates, update)
+    if moments.shown.shape[:2] != (len(moments.updates), len(config.seeds) if len(moments.updates) else 0):
+        raise ValueError("its moments don't have episodes of each seed")
+    for played in moments.shown:
+        run.check_episodes(played[0], config, checkpointer.world)
+    return Checkpoint(TrainingState(update, leaves, host_statistics), records, moments, seconds, world)
 
 
 def _host_statistics(

@@ -118,7 +118,7 @@ class _Watch(threading.Thread):
         _watch = self
         self._descriptor = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in self._handlers:
-            signal.signal(number, self._handle)
+            signal.signal(number, self._on_signal)
         # If the process ends at once, multiprocessing's resource tracker removes its semaphores, but would warn about them.
         self._warnings = os.environ.get("PYTHONWARNINGS")
         quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
@@ -161,8 +161,8 @@ class _Watch(threading.Thread):
         finally:
             os._exit(code)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Python's signal handler, in the main thread."""
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Python's signal handler, in the main thread; since Python 3.13, a thread has an attribute `_handle` of its own."""
         self.signal = self.signal or number
         is_first, self._is_handled = not self._is_handled, True
         if is_first and self.num_blocks == 0:

@@ -1,13 +1,14 @@
-"""Compiled programs are kept in the user's cache folder, so that only the first of many equal trainings has to compile."""
+"""The user's cache folder keeps compiled programs and ceilings: only the first of many equal trainings has to compute them."""
 
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -22,21 +23,52 @@ def keep_programs() -> None:
     from the folder is the very program that was compiled, so results stay the same. A folder that is damaged, full, read-only
     or used by several processes costs time, never a result.
     """
-    try:
-        own = os.fspath(_user_cache() / "farflung" / "programs" / _kind_of_machine())
-    except (OSError, RuntimeError):  # such as for a user without a home folder
+    if (folder := _folder()) is None:
         return
-    settings: Any = jax.config
-    if not settings.jax_enable_compilation_cache or settings.jax_compilation_cache_dir not in (None, own):
+    own, settings = os.fspath(folder), cast(Any, jax.config)
+    if settings.jax_compilation_cache_dir not in (None, own):
         return
     # JAX warns if it cannot read or write a program, and compiles it.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
-    if settings.jax_compilation_cache_dir is not None or not _is_usable(Path(own)):
+    if settings.jax_compilation_cache_dir is not None or not _is_usable(folder):
         return
-    _prune(Path(own))
+    _prune(folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # XLA's own files fail when they are damaged
     jax.config.update("jax_compilation_cache_dir", own)
+
+
+def kept(name: str) -> Any:
+    """The JSON value that `keep` has put into the folder; None if there is none, or if it is damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        if (folder := _folder()) is not None and _is_usable(folder):
+            checksum, _, text = (folder / name).read_text(encoding="ascii").partition("\n")
+            return json.loads(text) if checksum == _checksum(text) else None
+    return None
+
+
+def keep(name: str, value: Any) -> None:
+    """Puts a JSON value into the folder, if that is possible."""
+    with contextlib.suppress(OSError):
+        if (folder := _folder()) is not None and _is_usable(folder):
+            text, unfinished = json.dumps(value), folder / f"{name}.{os.getpid()}"
+            unfinished.write_text(f"{_checksum(text)}\n{text}", encoding="ascii")
+            unfinished.replace(folder / name)
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _folder() -> Path | None:
+    """farflung's own folder; None if there can be none, or if the user wants none."""
+    settings: Any = jax.config
+    if not settings.jax_enable_compilation_cache:
+        return None
+    try:
+        return _user_cache() / "farflung" / "programs" / _kind_of_machine()
+    except (OSError, RuntimeError):  # such as for a user without a home folder
+        return None
 
 
 def _user_cache() -> Path:

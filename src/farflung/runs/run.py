@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS, SUMMARY = "metrics.csv", "summary.json"
-POLICIES, WORLD, PATHS = "policies.npz", "world.npz", "paths.npz"
-_FILES = {CONFIG, METRICS, POLICIES, WORLD, PATHS, SUMMARY, "figure.png", "figure.svg", "film.gif"}
+POLICIES, WORLD, PATHS, PLAYBACK = "policies.npz", "world.npz", "paths.npz", "playback.npz"
+PAGE = "index.html"
+_DATA = (METRICS, POLICIES, WORLD, PATHS, PLAYBACK, SUMMARY)
+_FILES = {CONFIG, *_DATA, PAGE, "figure.png", "figure.svg", "film.gif"}
 _DEFAULTS_OF_FORMAT_1 = {"preset": "paper"}
 _LEAF = "network"
 _TEXTS = ("farflung", "world", "device", "stopped_because")
@@ -60,6 +62,23 @@ class Paths(NamedTuple):
     """The features of the world's projection; NaN after the end of an episode."""
 
 
+Episodes = Num[np.ndarray, "element agent trajectory times *feature"]
+"""The states of a few episodes: their numbers, -1 or the number of states after an episode's end; or features."""
+
+
+class Playback(NamedTuple):
+    """Episodes to look at: how one seed's team goes at several moments of its training, and others to compare it with."""
+
+    seed: int
+    """The seed of the team, whose final entropy is the median."""
+    updates: Int[np.ndarray, " moment"]
+    moments: Num[np.ndarray, "moment element agent trajectory times *feature"]
+    random: Episodes | None = None
+    """Of random actions."""
+    best: Int[np.ndarray, "agent times"] | None = None
+    """The walks that reach the ceiling, if they are known."""
+
+
 @dataclass(frozen=True)
 class Run:
     """The result of a training: settings, world, metrics, trained policies and a summary."""
@@ -78,6 +97,8 @@ class Run:
     """Statistics of a host-stepped world."""
     paths: Paths | None = None
     """Only where states are vectors."""
+    playback: Playback | None = None
+    """What the run's page plays; runs of older versions have none."""
 
     def __repr__(self) -> str:
         entropy = final_values(self.updates, self.metrics)["entropy"].mean()
@@ -145,12 +166,20 @@ def check_destination(place: Destination, force: bool) -> None:
 
 
 def save_run(
-    run: Run, path: str | Path | Destination, *, force: bool = False, figures: Mapping[str, "Figure"] | None = None
+    run: Run,
+    path: str | Path | Destination,
+    *,
+    force: bool = False,
+    figures: Mapping[str, "Figure"] | None = None,
+    page: str | None = None,
 ) -> None:
-    """Writes a run and its figures as a directory, which appears under its name only when it is complete."""
+    """Writes a run, its figures and its page as a directory, which appears under its name only when it is complete."""
     with claimed(path) as place, write_errors(place.name):
         check_destination(place, force)
-        _write(run, place.fresh(), figures or {})
+        new = place.fresh()
+        _write(run, new, figures or {})
+        if page is not None:
+            (new / PAGE).write_text(page, encoding="utf-8")
         place.publish(_FILES, _FILES, is_final=is_finished(run))
 
 
@@ -189,6 +218,8 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
         algorithm: the algorithm of the run, if it is not one of farflung's: it knows the shape of its team.
     """
     path = Path(path)
+    if not path.exists():
+        raise ValueError(f"there is no run {path}: give the directory that farflung explore has written")
     if (path / UNFINISHED).is_dir() and not (path / CONFIG).exists():
         raise ValueError(f"{path} holds an unfinished training: finish it with farflung resume {path}")
     with reading(f"{path} is not a run that can be read", *(path / name for name in _FILES)):
@@ -213,7 +244,8 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
             played = read_versioned(member(path, PATHS))
             check_paths(played, config, world)
             paths = Paths(played["seed"], played["features"])
-    return Run(config, world, updates, metrics, policies, summary, host_statistics, paths)
+        playback = read_playback(member(path, PLAYBACK), config, world) if (path / PLAYBACK).exists() else None
+    return Run(config, world, updates, metrics, policies, summary, host_statistics, paths, playback)
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
@@ -227,6 +259,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
     (directory / POLICIES).write_bytes(versioned_archive(team | statistics))
     if run.paths is not None:
         (directory / PATHS).write_bytes(versioned_archive(run.paths._asdict()))
+    if run.playback is not None:
+        (directory / PLAYBACK).write_bytes(versioned_archive(run.playback._asdict()))
     checksums = {path.name: digest(path) for path in sorted(directory.iterdir())}
     (directory / CONFIG).write_text(write_header(run.config, run.summary["farflung"], sha256=checksums), encoding="utf-8")
     for name, figure in figures.items():
@@ -274,7 +308,7 @@ def digest(path: Path) -> str:
 def check_files(header: Mapping[str, Any], directory: Path) -> None:
     """Raises ValueError if a file has changed since the run was saved; older runs have no checksums."""
     for name, expected in dict(header.get("sha256", {})).items():
-        if name not in (METRICS, POLICIES, WORLD, SUMMARY, PATHS):
+        if name not in _DATA:
             raise ValueError(f"a run has no file {str(name)[:80]!r}")
         if digest(member(directory, name)) != expected:
             raise ValueError(f"{name} is damaged")
@@ -363,6 +397,45 @@ def check_paths(arrays: Mapping[str, np.ndarray], config: Explore, world: World)
         raise ValueError(f"paths must be [element, agent, trajectory, time, {width} features], not {features.shape}")
     if seed.shape != () or seed.dtype.kind not in "iu" or int(seed) not in config.seeds:
         raise ValueError(f"the seed in {PATHS} is not one of the run's")
+
+
+def read_playback(file: Path, config: Explore, world: World) -> Playback:
+    """The episodes in `playback.npz`, all of which are checked."""
+    arrays = read_versioned(file)
+    if not {"seed", "updates", "moments"} <= arrays.keys() <= set(Playback._fields):
+        raise ValueError(f"{PLAYBACK} has {', '.join(sorted(arrays))[:200]}")
+    seed, updates, moments = arrays["seed"], arrays["updates"], arrays["moments"]
+    if seed.shape != () or seed.dtype.kind not in "iu" or int(seed) not in config.seeds:
+        raise ValueError(f"the seed in {PLAYBACK} is not one of the run's")
+    check_moments(updates, config.updates)
+    if not 0 < len(moments) == len(updates):
+        raise ValueError(f"{PLAYBACK} has {len(moments)} moments of {len(updates)} updates")
+    for episodes in (*moments, *([arrays["random"]] if "random" in arrays else [])):
+        check_episodes(episodes, config, world)
+    best = arrays.get("best")
+    if best is not None:
+        check_episodes(best[None, :, None], config, world)
+    return Playback(int(seed), updates, moments, arrays.get("random"), best)
+
+
+def check_moments(updates: np.ndarray, most: int) -> None:
+    """Raises ValueError unless these are updates in ascending order, at most `most`."""
+    is_right = updates.ndim == 1 and updates.dtype.kind in "iu" and (np.diff(updates, prepend=0) > 0).all()
+    if not is_right or (updates > most).any():
+        raise ValueError("moments must be whole numbers of updates that grow")
+
+
+def check_episodes(episodes: np.ndarray, config: Explore, world: World) -> None:
+    """Raises ValueError unless these are states, or features, of episodes in this world."""
+    kinds, num_axes = ("iu", 4) if world.projection is None else ("f", 5)
+    shape = episodes.shape
+    is_right = episodes.dtype.kind in kinds and len(shape) == num_axes and 0 not in shape and shape[3] <= world.horizon + 1
+    if is_right and world.projection is None:
+        is_right = bool((episodes >= -1).all() and (episodes <= world.num_states).all())
+    elif is_right and world.projection is not None:
+        is_right = shape[4] == len(world.projection.features)
+    if not is_right or shape[1] * shape[2] > config.agents * config.trajectories:
+        raise ValueError(f"episodes of this run cannot be an array {shape} of {episodes.dtype}")
 
 
 def team_to_arrays(team: Any) -> dict[str, Any]:

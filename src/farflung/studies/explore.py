@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import itertools
 import sys
@@ -9,17 +10,18 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
+from farflung import bounds
 from farflung.algorithms import Algorithm, team_shape
 from farflung.algorithms.chosen import OwnAlgorithm, OwnObjective, UserParts, algorithm_for
-from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting
 from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
@@ -32,20 +34,23 @@ from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
-from farflung.runs import interrupts, run
+from farflung.runs import interrupts, program_cache, run
 from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.destinations import Destination, claimed
-from farflung.runs.program_cache import keep_programs
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish
+from farflung.studies.view import LiveRun, page_of
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure_batch, normalized
-from farflung.training.progress import ELEMENTS_SHOWN
+from farflung.training.progress import ELEMENTS_SHOWN, shown_of
 from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
+
+if TYPE_CHECKING:
+    from farflung.bounds.ceilings import Ceiling
 
 _CEILING_SECONDS, _OBJECTIVE_SECONDS = 5, 20
 _BYTES_PER_STEP = 16
@@ -100,7 +105,7 @@ def explore(
     """
     for name in settings:
         check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
-    keep_programs()
+    program_cache.keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "objective": objective}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
     defaults = {"algorithm": ALGORITHM, "credit": None, "objective": OBJECTIVE}
@@ -205,7 +210,7 @@ def resume(
         objective: your own objective; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
-    keep_programs()
+    program_cache.keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
@@ -259,8 +264,11 @@ def _train(
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
         state = None if checkpoint is None else checkpoint.training_state
-        trials = begin([config], [world], training_state=state, algorithms=algorithms)
-        with ThreadPoolExecutor(1) as pool:  # while the team trains in compiled code
+        with (
+            contextlib.nullcontext() if checkpointer is None else LiveRun(config, world, name, checkpointer.folder) as watched,
+            ThreadPoolExecutor(1) as pool,  # while the team trains in compiled code
+        ):
+            trials = begin([config], [world], training_state=state, algorithms=algorithms)
             highest = pool.submit(_ceiling, config, world)
             of_objective = pool.submit(_objective_ceiling, config, world, objective)
             random = None if world.is_hosted else pool.submit(_baseline, config, world, objective)
@@ -272,25 +280,37 @@ def _train(
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            (trained,) = finish(trials, on_progress, followers.log, checkpointer, checkpoint)
+            on_moment = None if watched is None else watched.show
+
+            def on_records(*records: Any) -> None:
+                followers.log(*records)
+                if watched is not None:
+                    watched.log(*records)
+
+            (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
         baseline = _baseline(config, world, objective) if random is None else random.result()
         found = highest.result()
         if not world.knows_all_states:
             found = found.in_units_of(trained.world.num_states)
         percentages = found.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
         further = {
-            **({} if baseline is None else {"random": baseline}),
+            **({} if baseline is None else {"random": baseline.metrics}),
             "ceiling": found.as_json(),
             "percent_of_ceiling": percentages,
         }
         if objective is not None:
             further["objective"] = _about_objective(config, of_objective.result(), trained.summary["final"]["objective"])
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
+        if trained.playback is not None:
+            random_episodes = None if baseline is None else baseline.episodes
+            playback = trained.playback._replace(random=random_episodes, best=found.trajectories)
+            trained = dataclasses.replace(trained, playback=playback)
         followers.finals = finals_of(trained.summary)
         if checkpointer is not None:
             from farflung.figures import explored
 
-            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)})
+            page = page_of(trained, checkpointer.place.folder)
+            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)}, page=page)
     return trained
 
 
@@ -302,7 +322,8 @@ def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
         pairs = itertools.pairwise((world.observation_size, *networks.hidden))
         num_trunks = 1 if networks.has_shared_trunk else config.num_policies
         num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
-        needed += _BYTES_PER_NUMBER * num_steps * sum(networks.hidden) + _BYTES_PER_PARAMETER * num_parameters
+        numbers = world.state_size + sum(networks.hidden)
+        needed += _BYTES_PER_NUMBER * num_steps * numbers + _BYTES_PER_PARAMETER * num_parameters
         what, advice = f" and {num_parameters:,} parameters", f"{advice}, or narrower networks (--hidden)"
     needed, free = needed * len(config.seeds), free_memory()
     if num_steps > MOST or (needed > free and runs_on_cpu()):
@@ -331,23 +352,35 @@ def _with_paths(trained: Run) -> Run:
     return dataclasses.replace(trained, paths=paths, summary={**trained.summary, "alike": alike})
 
 
-def _ceiling(config: Explore, world: World) -> Ceiling:
-    if world.table is not None:
-        return ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
-    num_samples = config.agents * config.trajectories * (world.horizon + 1)
-    return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
+def _ceiling(config: Explore, world: World) -> "Ceiling":
+    from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting  # while the team trains
+
+    if world.table is None:
+        num_samples = config.agents * config.trajectories * (world.horizon + 1)
+        return ceiling_by_counting(num_samples, world.num_states if world.knows_all_states else None)
+    name = f"ceiling-{_digest_for_ceiling(world.table, config.agents * config.trajectories)}"
+    if (known := program_cache.kept(name)) is not None:
+        visits, walks = known.pop("visits"), known.pop("trajectories")
+        return Ceiling(**known, visits=np.asarray(visits), trajectories=None if walks is None else np.asarray(walks))
+    found = ceiling(world, config.agents, trajectories=config.trajectories, time_limit=_CEILING_SECONDS)
+    if found.exact or found.method == "lp":  # else more time would give another one
+        walks = None if found.trajectories is None else found.trajectories.tolist()
+        program_cache.keep(name, {**found.as_json(), "visits": found.visits.tolist(), "trajectories": walks})
+    return found
 
 
-def _objective_ceiling(config: Explore, world: World, objective: ObjectiveIn | None) -> Ceiling | None:
+def _objective_ceiling(config: Explore, world: World, objective: ObjectiveIn | None) -> "Ceiling | None":
     """The ceiling of an objective that is not the entropy of states, if it has a certificate in this world."""
+    from farflung.bounds.ceilings import ceiling
+
     certified = objective if isinstance(objective, Utility) else config.objective
     if objective is None or world.table is None or (isinstance(certified, str) and ":" in certified):
         return None
-    sizes = {"trajectories": config.trajectories, "time_limit": _OBJECTIVE_SECONDS}
+    sizes: dict[str, Any] = {"trajectories": config.trajectories, "time_limit": _OBJECTIVE_SECONDS}
     return ceiling(world, config.agents, objective=certified, **sizes)
 
 
-def _about_objective(config: Explore, highest: Ceiling | None, final: list[float]) -> dict[str, Any]:
+def _about_objective(config: Explore, highest: "Ceiling | None", final: list[float]) -> dict[str, Any]:
     about: dict[str, Any] = {"name": config.objective}
     if highest is not None:
         about |= {name: getattr(highest, name) for name in ("bound", "exact", "method")}
@@ -355,33 +388,55 @@ def _about_objective(config: Explore, highest: Ceiling | None, final: list[float
     return about
 
 
-def _baseline(config: Explore, world: World, objective: ObjectiveIn | None) -> dict[str, float] | None:
+def _digest_for_ceiling(world: TabularMDP, num_walks: int) -> str:
+    """A digest of all that a ceiling is computed from, with the code that computes it."""
+    digest = hashlib.sha256(f"{num_walks} {world.horizon} {version('scipy')}".encode())
+    for path in sorted(Path(bounds.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    for leaf in (world.successors, world.cumulative_probability, world.start_states, world.start_cumulative_probability):
+        table = np.asarray(leaf)
+        digest.update(f"{table.shape} {table.dtype}".encode() + table.tobytes())
+    return digest.hexdigest()
+
+
+class _RandomActions(NamedTuple):
+    """How random actions do in a world."""
+
+    metrics: dict[str, float]
+    episodes: np.ndarray
+
+
+def _baseline(config: Explore, world: World, objective: ObjectiveIn | None) -> _RandomActions | None:
     """The metrics of random actions; None if an environment fails with them, since no training must be lost for that."""
     try:
-        return {name: float(value) for name, value in _of_random_actions(config, world, objective).columns.items()}
+        metrics, episodes = _of_random_actions(config, world, objective)
     except ValueError as error:
         if not world.is_hosted:
             raise
         warnings.warn(f"random actions were not measured: {error}", SimulatorWarning, stacklevel=3)
         return None
+    return _RandomActions({name: float(value) for name, value in metrics.columns.items()}, np.asarray(episodes))
 
 
-def _of_random_actions(config: Explore, world: World, objective: ObjectiveIn | None) -> Metrics:
+def _of_random_actions(config: Explore, world: World, objective: ObjectiveIn | None) -> tuple[Metrics, Any]:
     if world.is_hosted:
         num_states = world.num_states  # of the run: random actions may find more
-        found = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories, objective)
-        return (
-            found if world.projection is not None else found._replace(normalized_entropy=normalized(found.entropy, num_states))
-        )
+        sizes = (config.agents, config.batch_size, config.trajectories)
+        found, episodes = measure_random(world.snapshot(), *sizes, objective)
+        if world.projection is not None:
+            return found, episodes
+        return found._replace(normalized_entropy=normalized(found.entropy, num_states)), np.minimum(episodes, num_states)
     if world.table is not None:
         return random_baseline(config, world.table, objective)
     team = UniformPolicy(world.actions, config.agents)
-    played = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
-    return measure_batch(world, team, played, objective)
+    batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
+    return measure_batch(world, team, batch, objective), shown_of(world, batch.states)
 
 
-def random_baseline(config: Explore, world: TabularMDP, objective: ObjectiveIn | None = None) -> Metrics:
-    """The metrics of a team that acts uniformly at random, over about a million steps."""
+def random_baseline(
+    config: Explore, world: TabularMDP, objective: ObjectiveIn | None = None
+) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    """The metrics of a team that acts uniformly at random, over about a million steps, and a few of its episodes."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
     team = uniform_team(world, config.agents)
@@ -399,5 +454,6 @@ def _measure(
     batch_size: int,
     num_trajectories: int,
     objective: ObjectiveIn | None,
-) -> Metrics:
-    return measure_batch(world, team, play(key, team, world, batch_size, num_trajectories), objective)
+) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+    batch = play(key, team, world, batch_size, num_trajectories)
+    return measure_batch(world, team, batch, objective), shown_of(world, batch.states)

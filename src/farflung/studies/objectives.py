@@ -70,7 +70,7 @@ def compare_objectives(config: Objectives, *, on_progress: Callable[[int, int, s
             report(place * len(config.train) + number, total, f"{name}: {objective}")
             interrupts.check()
             sizes = {each: getattr(config, each) for each in ("agents", "trajectories", "batch_size", "updates", "seeds")}
-            chosen = {"algorithm": objective} if objective == "diayn" else {"objective": objective}
+            chosen: dict[str, Any] = {"algorithm": objective} if objective == "diayn" else {"objective": objective}
             settings = Explore(name, horizon=config.horizon, **sizes, **chosen)
             world = as_world(name, horizon=config.horizon)
             run = explore_config(settings, world, given=(), live=False)

@@ -17,7 +17,7 @@ from farflung.numerics.arrays import runs_on_cpu
 from farflung.runs import interrupts
 from farflung.runs.destinations import claimed
 from farflung.runs.run import Run, discard_run, load_run, save_run, steps_per_update
-from farflung.studies.trials import Status, Trials, algorithm_of, begin, finish, pause_every
+from farflung.studies.trials import Status, Trials, algorithm_of, begin, finish
 from farflung.worlds.tabular import TabularMDP
 
 _MOST_COMPILING = 12
@@ -134,7 +134,7 @@ def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dic
 def _program(configs: Sequence[Explore], worlds: Mapping[str, TabularMDP], num_successors: Mapping[str, int]) -> Hashable:
     """A key that is equal for groups that can train side by side."""
     config, world = configs[0], worlds[configs[0].world]
-    schedule = (config.seeds, config.updates, config.log_every, pause_every(config))
+    schedule = (config.seeds, config.updates, config.log_every, config.stop_when_flat)
     structure = jax.tree.structure(algorithm_of(configs, world))
     return structure, _shape(world), num_successors[config.world], schedule
 

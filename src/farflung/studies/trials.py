@@ -1,5 +1,6 @@
 """Trainings from configs: `begin` compiles them, `finish` trains them and makes runs."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from itertools import chain
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -19,11 +19,11 @@ from farflung.runs import interrupts
 from farflung.runs.checkpoints import Checkpoint, Checkpointer
 from farflung.runs.interrupts import Stopped
 from farflung.runs.metrics_table import MetricsTable
-from farflung.runs.run import Run, final_values, steps_per_update
+from farflung.runs.run import Playback, Run, final_values, steps_per_update, typical_seed
 from farflung.training.divergence import TrainingMonitor
 from farflung.training.loop import train
 from farflung.training.metrics import Metrics, normalized
-from farflung.training.progress import HostStatistics, Progress, TrainingState
+from farflung.training.progress import HostStatistics, Moments, Progress, TrainingState, moments_of
 from farflung.worlds.world import World
 
 _LEAST_GROWTH = 1e-3
@@ -92,7 +92,8 @@ def begin(
         is_shared = all(world is worlds[0] for world in worlds)
         world = tables[0] if is_shared else [table for table in tables for _ in config.seeds]
     seeds = config.seeds * len(configs)
-    progress = train(each, world, seeds, config.updates, config.log_every, pause_every(config), training_state)
+    pauses = {*moments_of(config.updates, config.log_every), *_checks_for_a_flat_curve(config)}
+    progress = train(each, world, seeds, config.updates, config.log_every, pauses, training_state)
     return Trials(configs, worlds, next(progress), progress, time.perf_counter() - began)
 
 
@@ -107,6 +108,7 @@ def finish(
     on_records: Callable[[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics], None] | None = None,
     checkpointer: Checkpointer | None = None,
     checkpoint: Checkpoint | None = None,
+    on_moment: Callable[[Moments], None] | None = None,
 ) -> list[Run]:
     """Trains to the end and returns a run per config; after an interrupt, runs of what was recorded until then.
 
@@ -114,11 +116,14 @@ def finish(
         on_records: called with the updates, steps and metrics of new records.
         checkpointer: writes checkpoints, from time to time and at the end.
         checkpoint: from which the trials continue.
+        on_moment: called with the episodes to look at, when there are new ones.
     """
     num_updates = trials.configs[0].updates
     latest, is_interrupted, is_flat = trials.start, False, False
     monitor, seeds = TrainingMonitor(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
     table = checkpoint.records if checkpoint else checkpointer.new_metrics_table() if checkpointer else MetricsTable(seeds)
+    moments = checkpoint.moments if checkpoint else Moments()
+    to_show = set(moments_of(num_updates, trials.configs[0].log_every))
     seconds_before = checkpoint.seconds if checkpoint else 0.0
     if table and on_records is not None:
         on_records(*table.table())
@@ -137,6 +142,10 @@ def finish(
             table.add(latest.recorded, steps, latest.metrics)
             if on_records is not None and len(latest.recorded):
                 on_records(latest.recorded, steps, latest.metrics)
+            if latest.shown is not None and latest.update in to_show and latest.update in latest.recorded:
+                moments = moments.added(latest.update, latest.shown)
+                if on_moment is not None:
+                    on_moment(moments)
             if on_progress is not None and latest is not trials.start:
                 rate = (trials.num_steps(latest) - steps_before) / (time.perf_counter() - began)
                 on_progress(Status(latest.update, num_updates, rate, *table.shown))
@@ -145,14 +154,14 @@ def finish(
             if is_diverged or is_interrupted or is_flat or monitor.has_too_many_faults(latest):
                 break
             if checkpointer is not None and checkpointer.is_due(latest):
-                checkpointer.write(latest, table, seconds())
+                checkpointer.write(latest, table, moments, seconds())
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         if is_interrupted:
             jax.block_until_ready(jax.live_arrays())  # work that is still queued must not outlive the process
         if checkpointer is not None and latest.update > 0 and table:
-            checkpointer.write(latest, table, seconds())
+            checkpointer.write(latest, table, moments, seconds())
     if not table:
         if monitor.reason:
             raise ValueError(monitor.reason)
@@ -166,12 +175,17 @@ def finish(
         if world.is_hosted and world.projection is None:  # only now is the number of states known
             own = own._replace(normalized_entropy=normalized(own.entropy, world.num_states))
         # On one device from here on: arrays spread over several devices don't mix with a user's other arrays.
-        team = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), latest.padded_team)
+        team = jax.tree.map(lambda leaf, rows=rows: jax.device_put(np.asarray(leaf)[rows]), latest.padded_team)
         summary = _summary(trials, config, world, latest, seconds())
         summary |= {"is_interrupted": is_interrupted, "is_stopped_early": is_flat and latest.update < num_updates}
         summary |= monitor.as_json()
         summary["final"] = {name: values.tolist() for name, values in final_values(recorded, own).items()}
-        finished.append(Run(config, world, recorded, own, team, summary, _host_statistics(latest, steps, rows, world)))
+        run = Run(config, world, recorded, own, team, summary, _host_statistics(latest, steps, rows, world))
+        if len(moments.updates):
+            seed = typical_seed(run)
+            played = moments.shown[:, rows][:, config.seeds.index(seed)]
+            run = dataclasses.replace(run, playback=Playback(seed, moments.updates, played))
+        finished.append(run)
     return finished
 
 
@@ -185,14 +199,14 @@ def _host_statistics(latest: Progress, steps: Int[np.ndarray, " record"], rows: 
     return HostStatistics(steps, np.pad(visits, ((0, 0), (0, 0), (0, num_more))), found.num_steps, features)
 
 
-def pause_every(config: Explore) -> int | None:
-    """Number of updates between checks for a flat curve; it does not depend on the machine's speed."""
-    return max(1, config.updates // 20) if config.stop_when_flat else None
+def _checks_for_a_flat_curve(config: Explore) -> range:
+    """The updates after which a training may stop because its curve is flat; they don't depend on the machine's speed."""
+    interval = max(1, config.updates // 20)
+    return range(4 * interval, config.updates + 1, interval) if config.stop_when_flat else range(0)
 
 
 def _is_flat(config: Explore, update: int, table: MetricsTable) -> bool:
-    interval = pause_every(config)
-    if interval is None or update < 4 * interval or update % interval != 0:
+    if update not in _checks_for_a_flat_curve(config):
         return False
     updates, _, metrics = table.table()
     return has_stopped_growing(updates, np.asarray(metrics.maximized))

@@ -23,11 +23,13 @@ from farflung.training.progress import (
     Faults,
     PerSeed,
     Runner,
+    Shown,
     TrainingState,
     are_finite,
     first_arrays,
     for_each_seed,
     restored,
+    shown_of,
 )
 from farflung.worlds.world import CompiledWorld
 
@@ -69,8 +71,8 @@ class CompiledRunner(Runner):
         run = program if self._is_compiled else partial(_compiled, program)
         self._is_compiled = True
         shared = (self._mesh, self._has_worlds, self._world, self._algorithm)
-        after, metrics, is_finite = run(*shared, arrays, (first, last, padded, len(recorded)))
-        return Chunk(first, arrays, last, after, recorded, metrics, is_finite)
+        after, metrics, shown, is_finite = run(*shared, arrays, (first, last, padded, len(recorded)))
+        return Chunk(first, arrays, last, after, recorded, metrics, is_finite, shown)
 
 
 def _stacked(worlds: Sequence[CompiledWorld], num_seeds: int) -> CompiledWorld:
@@ -122,7 +124,7 @@ def _advance(
     algorithm: PerSeed,
     arrays: Arrays,
     plan: tuple[Int[Array, ""], Int[Array, ""], Int[Array, " record"], Int[Array, ""]],
-) -> tuple[Arrays, Metrics, Bool[Array, " seed"]]:
+) -> tuple[Arrays, Metrics, Shown, Bool[Array, " seed"]]:
     """Runs the updates after the first number of `plan` up to the second and measures the batches of those that are recorded.
 
     All updates are one piece of compiled code, whatever is recorded, so that recording changes nothing. The batch of a recorded
@@ -132,7 +134,7 @@ def _advance(
     sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
     objective = getattr(algorithm.rest, "objective", None)
 
-    def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array]:
+    def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array, Array]:
         (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
 
         def update(index: Array, carry: tuple[Any, Faults | None]) -> tuple[Any, Faults | None]:
@@ -141,27 +143,32 @@ def _advance(
 
             return _over_world_and_seeds(update_one, world, has_worlds)(algorithm, keys, *carry)
 
-        def measured(index: Array, state: Any) -> Metrics:
-            def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> Metrics:
-                return measure_batch(world, state.team, _play(world, state.team, key, index, *sizes), objective)
+        def measured(index: Array, state: Any) -> tuple[Metrics, Array]:
+            def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> tuple[Metrics, Array]:
+                batch = _play(world, state.team, key, index, *sizes)
+                return measure_batch(world, state.team, batch, objective), shown_of(world, batch.states)
 
             return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
 
-        def record(row: Array, carry: tuple[Array, Any, Metrics]) -> tuple[Array, Any, Metrics]:
-            done, learned, table = carry
+        def record(row: Array, carry: tuple[Array, Any, Metrics, Array]) -> tuple[Array, Any, Metrics, Array]:
+            done, learned, *seen = carry
             index = jnp.where(row < num_records, recorded[row] - 1, last)
             learned = jax.lax.fori_loop(done, index, update, learned)
 
-            def with_row(table: Metrics) -> Metrics:
-                return jax.tree.map(lambda column, value: column.at[:, row].set(value), table, measured(index, learned[0]))
+            def with_row(table: Metrics, _: Array) -> tuple[Metrics, Array]:
+                values, shown = measured(index, learned[0])
+                return jax.tree.map(lambda column, value: column.at[:, row].set(value), table, values), shown
 
-            return index, learned, jax.lax.cond(row < num_records, with_row, lambda table: table, table)
+            return index, learned, *jax.lax.cond(row < num_records, with_row, lambda *seen: seen, *seen)
 
         columns = measured_in(world, (state.team.num_agents, sizes[1]), objective)
         table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(measured, first, state)[1])
         # One round for each record, and one more that runs the remaining updates and measures nothing.
-        _, (state, faults), table = jax.lax.fori_loop(0, num_records + 1, record, (first, (state, faults), table))
-        return Arrays(keys, state, faults), table, are_finite(state)
+        _, (state, faults), table, shown = jax.lax.fori_loop(
+            0, num_records + 1, record, (first, (state, faults), table, nothing)
+        )
+        return Arrays(keys, state, faults), table, shown, are_finite(state)
 
     return _over_seeds(advance, mesh, (has_worlds, False, True, True))(world, plan, algorithm, arrays)
 

@@ -33,6 +33,7 @@ from farflung.training.progress import (
     first_arrays,
     for_each_seed,
     restored,
+    shown_of,
 )
 from farflung.worlds.hosted.players import OVER, Episodes, Player
 from farflung.worlds.hosted.pool import Pool
@@ -69,6 +70,7 @@ class HostedRunner(Runner):
             self.arrays = restored(self.arrays, training_state.leaves)
             self._statistics = training_state.host_statistics
         self._steps: list[int] = []
+        self._shown = np.zeros((len(seeds), 0))
         self._no_records: Metrics | None = None
 
     def __enter__(self) -> "HostedRunner":
@@ -90,7 +92,7 @@ class HostedRunner(Runner):
             is_finite = _are_finite(learned.state)
             if not np.asarray(is_finite).all():
                 done = recorded[recorded <= update]
-                return Chunk(update - 1, arrays, update, learned, done, self._joined(metrics), is_finite)
+                return Chunk(update - 1, arrays, update, learned, done, self._joined(metrics), is_finite, self._shown)
             is_real = _is_real(episodes.states)
             self._statistics = self._statistics._replace(
                 num_steps=self._statistics.num_steps + int(np.count_nonzero(is_real[:, 1:]))
@@ -100,7 +102,7 @@ class HostedRunner(Runner):
                 metrics.append(jax.tree.map(lambda column: np.asarray(column)[:, None], measured))
                 self._record(episodes, is_real)
             arrays = learned
-        return Chunk(first, arrays, last, arrays, recorded, self._joined(metrics), is_finite)
+        return Chunk(first, arrays, last, arrays, recorded, self._joined(metrics), is_finite, self._shown)
 
     def team(self, arrays: Arrays) -> Any:
         """Without table rows for states that were not met yet."""
@@ -144,12 +146,13 @@ class HostedRunner(Runner):
     def _record(self, episodes: Episodes, is_real: Bool[np.ndarray, "episode times"]) -> None:
         self._steps.append(self._statistics.num_steps // self._shape[0])
         seen: dict[str, Any]
+        states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])
+        self._shown = np.stack([np.asarray(shown_of(self._world, own)) for own in states])
         if self._world.projection is None:
             states = _stayed(episodes)
             seen = {"visits": _visits(states, _is_real(states), self._world.num_states, self._shape)}
         else:
-            states = episodes.states.reshape(*self._shape, *episodes.states.shape[1:])[:, :ELEMENTS_SHOWN]
-            seen = {"features": states[..., list(self._world.projection.features)]}
+            seen = {"features": states[:, :ELEMENTS_SHOWN][..., list(self._world.projection.features)]}
         self._statistics = self._statistics._replace(**seen)
 
     def _joined(self, metrics: list[Metrics]) -> Metrics:
@@ -159,14 +162,15 @@ class HostedRunner(Runner):
 
 def measure_random(
     world: Any, num_agents: int, batch_size: int, num_trajectories: int, objective: ObjectiveIn | None = None
-) -> Metrics:
-    """The metrics of one batch of a team that acts uniformly at random."""
+) -> tuple[Metrics, np.ndarray]:
+    """The metrics of one batch of a team that acts uniformly at random, and a few of its episodes."""
     shape, keys = (1, batch_size, num_agents, num_trajectories), jr.key(0, impl="threefry2x32")[None]
     with world.open(num_agents, math.prod(shape)) as pool:
         episodes = play(world, pool, keys, 0, _random_team(world, num_agents), shape)
     view = world.view()  # with the states that were met
-    measured = _measure(view, objective, _random_team(world, num_agents), trajectories(view, episodes, shape))
-    return jax.tree.map(lambda values: np.asarray(values[0]), measured)
+    batch = trajectories(view, episodes, shape)
+    measured = _measure(view, objective, _random_team(world, num_agents), batch)
+    return jax.tree.map(lambda values: np.asarray(values[0]), measured), np.asarray(shown_of(world, batch.states[0]))
 
 
 def _random_team(world: Any, num_agents: int) -> Any:

@@ -1,7 +1,7 @@
 """The training loop: chunks of updates, until all are done or a team diverges."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -35,7 +35,7 @@ def train(
     seeds: Sequence[int],
     num_updates: int,
     log_every: int | None = None,
-    pause_every: int | None = None,
+    pause_at: Iterable[int] = (),
     training_state: TrainingState | None = None,
 ) -> Iterator[Progress]:
     """Trains one team per seed; yields its progress once before the first update, and then a few times a second.
@@ -54,11 +54,12 @@ def train(
         algorithm: one for all seeds, or one for each, which may differ in numbers and arrays.
         world: one for all seeds, as `explore` takes it, or a list of transition tables of one shape, one for each seed.
         log_every: updates between records.
-        pause_every: number of updates after which progress is always yielded.
+        pause_at: numbers of updates after which progress is always yielded.
         training_state: where an earlier training with the same arguments stopped; this one continues from there.
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     stops = np.array(record_schedule(num_updates, log_every))
+    pauses = np.array(sorted({*pause_at, num_updates}))
     first = 0 if training_state is None else training_state.update
     if not isinstance(world, list | tuple):
         world = as_world(world)
@@ -71,9 +72,7 @@ def train(
         done, size, arrays = first, 0, runner.arrays
         while True:
             started = time.perf_counter()
-            last = min(done + size, num_updates)
-            if pause_every is not None:
-                last = min(last, (done // pause_every + 1) * pause_every)
+            last = min(done + size, int(pauses[pauses > done][0]))
             recorded = stops[(stops > done) & (stops <= last)]
             if len(recorded) > RECORDS_PER_CHUNK:
                 recorded = recorded[:RECORDS_PER_CHUNK]
@@ -92,8 +91,8 @@ def train(
     def progress(chunk: Chunk, divergence: Divergence | None = None) -> Progress:
         metrics = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds), : len(chunk.recorded)], chunk.metrics)
         statistics = runner.host_statistics(chunk.recorded)
-        team = runner.team(chunk.after)
-        return Progress(chunk.last, chunk.recorded, metrics, team, len(seeds), statistics, chunk.after, divergence)
+        team, shown = runner.team(chunk.after), np.asarray(chunk.shown)[: len(seeds)]
+        return Progress(chunk.last, chunk.recorded, metrics, team, len(seeds), statistics, chunk.after, divergence, shown)
 
     def before_divergence(chunk: Chunk) -> Progress:
         """The progress after the last sound update of a chunk, which is found by bisection."""

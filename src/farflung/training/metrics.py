@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in, shannon
+from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in
 from farflung.entropy.named import trajectory
 from farflung.entropy.objective import ObjectiveIn
 from farflung.numerics.arrays import count_by_index, exact_sum
@@ -22,6 +22,9 @@ from farflung.worlds.tabular import TabularMDP
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
 _MOST_COMPARED_TRAJECTORIES = 1000
+_MOST_GROUPS = 10
+_MOST_GROUPED = 3_000_000
+"""Entries of the agents' tables, of all groups, that the jackknife computes: for large worlds it has fewer groups."""
 
 Value = Float[Array | np.ndarray, "..."]
 
@@ -36,11 +39,11 @@ class Metrics(NamedTuple):
     support: Value
     """the number of distinct states visited in one batch element, averaged over the batch"""
     mixture_entropy: Value
-    """the entropy of the mean of the agents' state distributions, each pooled over the batch"""
+    """the entropy of the mean of the agents' state distributions: `individual_entropy` plus `diversity`"""
     individual_entropy: Value
-    """the mean entropy of the agents' own state distributions"""
+    """the mean entropy of the agents' own state distributions, each pooled over the batch and corrected for its bias"""
     diversity: Value
-    """the mean KL divergence of the agents' state distributions from their mixture"""
+    """the mean KL divergence of the agents' state distributions from their mixture, corrected likewise"""
     policy_entropy: Value
     """the mean entropy of the policies in the states in which they acted"""
     particle_entropy: Value | None = None
@@ -116,12 +119,11 @@ def measure(team: TabularSoftmax, trajectories: Trajectories, num_states: int) -
     """The metrics of a batch of trajectories in a world with numbered states, all of the same length."""
     states = trajectories.states
     counts = jax.vmap(count_by_index, (0, None))(states, num_states)
-    pooled = jax.vmap(count_by_index, (1, None))(states, num_states)
     policy_entropy = policy_entropies(team, states[..., :-1])
     return _metrics(
         jnp.mean(entropy_of_counts(counts, states[0].size)),
         counts,
-        pooled / (states.size // states.shape[1]),
+        _decomposed(states, num_states),
         # Axis by axis: shorter order-independent sums lose fewer bits.
         reduce(lambda values, _: exact_sum(values, -1), policy_entropy.shape, policy_entropy) / policy_entropy.size,
     )
@@ -147,27 +149,51 @@ def _measure_ragged(
     has_acted: Bool[Array, "batch agent trajectory time"],
 ) -> Metrics:
     counts = jax.vmap(count_by_index, (0, None))(states, num_states + 1)[:, :num_states]
-    pooled = jax.vmap(count_by_index, (1, None))(states, num_states + 1)[:, :num_states]
     return _metrics(
         jnp.mean(jax.vmap(ragged_plug_in(num_states).value)(states)),
         counts,
-        pooled / jnp.maximum(jnp.sum(pooled, axis=-1, keepdims=True), 1),
+        _decomposed(states, num_states),
         jnp.sum(jnp.where(has_acted, policy_entropy, 0.0)) / jnp.maximum(jnp.sum(has_acted), 1),
     )
+
+
+def _decomposed(states: Int[Array, "batch agent trajectory times"], num_states: int) -> Float[Array, "2"]:
+    r"""The agents' mean entropy and their diversity, without most of the bias that a finite batch gives to both.
+
+    Few samples make each agent look more certain, and agents more different, than they are: m copies of one policy would have a
+    diversity. A jackknife over groups of batch elements, which are independent of each other, removes the part of the bias
+    that is inversely proportional to the size n of the batch: with $\theta$ from all elements, and $\theta_{-g}$ from all but
+    the $n_g$ of group g, it is $G \theta - \sum_g (1 - n_g / n)\, \theta_{-g}$. A batch of one element is not corrected.
+    """
+    batch_size, num_agents = states.shape[:2]
+
+    def without(group: Int[Array, ""]) -> Float[Array, "2"]:
+        # The state `num_states` doesn't count: it also stands for the times after the end of an episode.
+        used = jnp.where((groups == group).reshape(-1, 1, 1, 1), num_states, states)
+        pooled = jax.vmap(count_by_index, (1, None))(used, num_states + 1)[:, :num_states]
+        return jnp.stack(decompose(pooled / jnp.maximum(jnp.sum(pooled, axis=-1, keepdims=True), 1)))
+
+    num_groups = min(batch_size, _MOST_GROUPS, max(2, _MOST_GROUPED // (num_agents * num_states)))
+    groups = np.arange(batch_size) % num_groups
+    if num_groups == 1:
+        return without(jnp.int32(-1))
+    weights = np.append(np.bincount(groups) / batch_size - 1, num_groups).astype(np.float32)
+    parts = jax.lax.map(without, jnp.append(jnp.arange(num_groups), -1))  # one at a time: tables of all would be large
+    return exact_sum(weights[:, None] * parts, axis=0)
 
 
 def _metrics(
     entropy: Float[Array, ""],
     counts: Int[Array, "batch state"],
-    distributions: Float[Array, "agent state"],
+    decomposed: Float[Array, "2"],
     policy_entropy: Float[Array, ""],
 ) -> Metrics:
-    individual_entropy, diversity = decompose(distributions)
+    individual_entropy, diversity = decomposed
     return Metrics(
         entropy=entropy,
         normalized_entropy=entropy / jnp.log(counts.shape[-1]),
         support=jnp.mean(jnp.sum(counts > 0, axis=-1)),
-        mixture_entropy=shannon(jnp.mean(distributions, axis=0)),
+        mixture_entropy=individual_entropy + diversity,
         individual_entropy=individual_entropy,
         diversity=diversity,
         policy_entropy=policy_entropy,

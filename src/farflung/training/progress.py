@@ -1,6 +1,7 @@
 """How far a training is: what it yields while it runs, and what it takes to continue it later."""
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt
+from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt
 
 from farflung.algorithms import Algorithm
 from farflung.policies.rollout import Trajectories
@@ -21,6 +22,9 @@ ELEMENTS_SHOWN = 8
 """Batch elements of which the episodes are saved, to be looked at."""
 RECORDS_PER_CHUNK = 64
 """The most records of a chunk of updates."""
+_MOMENTS = 20
+_AGENTS_SHOWN, _TIMES_SHOWN, _NUMBERS_SHOWN = 64, 256, 16_384
+"""The most agents (or trajectories of one policy), times, and numbers of a seed's episodes that are kept of one moment."""
 
 
 class Faults(NamedTuple):
@@ -71,6 +75,25 @@ class HostStatistics(NamedTuple):
     """Where observations are vectors: the features in some elements of that batch; NaN after an episode's end."""
 
 
+Shown = (
+    Int[np.ndarray | Array, "seed element agent trajectory times"]
+    | Float[np.ndarray | Array, "seed element agent trajectory times feature"]
+)
+"""A few episodes, to look at: the numbers of the states, or the features where states are vectors."""
+
+
+class Moments(NamedTuple):
+    """A few episodes of all seeds at several moments of a training, to look at."""
+
+    updates: Int[np.ndarray, " moment"] = np.zeros(0, np.int64)
+    shown: Num[np.ndarray, "moment seed ..."] = np.zeros((0, 0))
+
+    def added(self, update: int, shown: Shown) -> "Moments":
+        """With the episodes of one more moment."""
+        new = np.asarray(shown)[None]
+        return Moments(np.append(self.updates, update), np.concatenate([self.shown, new]) if len(self.updates) else new)
+
+
 class Divergence(NamedTuple):
     """The first update after which a team was no longer finite."""
 
@@ -105,6 +128,8 @@ class Progress(NamedTuple):
     """Padded to a multiple of the number of devices, as `padded_team` is."""
     divergence: Divergence | None = None
     """Why training stops here: the next update would not be finite."""
+    shown: Shown | None = None
+    """Episodes of the last recorded batch."""
 
     @property
     def team(self) -> Any:
@@ -135,6 +160,7 @@ class Chunk(NamedTuple):
     recorded: Int[np.ndarray, " record"]
     metrics: Metrics
     is_finite: Bool[Array, " seed"]
+    shown: Shown
 
 
 class Runner(AbstractContextManager["Runner"]):
@@ -248,6 +274,26 @@ def record_schedule(num_updates: int, log_every: int | None = None) -> list[int]
     first_of_last = last_percent(num_updates)
     step = 1 + (num_updates - first_of_last) // 1000  # a thousand are enough for a mean
     return sorted({1, *range(log_every, num_updates + 1, log_every), *range(num_updates, first_of_last - 1, -step)})
+
+
+def moments_of(num_updates: int, log_every: int | None = None) -> list[int]:
+    """About twenty of the recorded updates, to look at: closer together in the beginning, where a team learns fastest."""
+    recorded = np.array(record_schedule(num_updates, log_every))
+    wanted = 1 + (num_updates - 1) * np.linspace(0, 1, _MOMENTS) ** 2
+    return np.unique(recorded[np.abs(recorded[:, None] - wanted).argmin(axis=0)]).tolist()
+
+
+def shown_of(world: Any, states: Array | np.ndarray) -> Any:
+    """The episodes of a seed's batch that are shown: of the first batch elements and agents, at most so many times.
+
+    Args:
+        states: [batch, agent, trajectory, times], or [..., observation] where states are vectors.
+    """
+    num_times = states.shape[3]
+    shown = states[:ELEMENTS_SHOWN, :_AGENTS_SHOWN, :_AGENTS_SHOWN, :: -(-num_times // _TIMES_SHOWN)]
+    if world.projection is not None:
+        shown = world.projection.project(shown)
+    return shown[: max(1, _NUMBERS_SHOWN * len(shown) // math.prod(shown.shape))]
 
 
 def last_percent(num_updates: int) -> int:

@@ -117,7 +117,7 @@ class JaxWorld(DescribedWorld):
         if is_suite(self.label):
             own: Any = make_suite_world(self.label, json.loads(self.options))
         else:
-            check_installed(self.label, f"the world {self.label}")
+            check_installed(self.label, f"the world {self.label}", f"--world {self.label}")
             own = instance_of(import_object(self.label, "world"), "world")
         own, features = _held(own), self.own_features
         if isinstance(features, str):
@@ -204,7 +204,7 @@ def from_jax(
     own_names = own_names or tuple(f"feature {number}" for number in range(num_unseen))
     if len(own_names) != num_unseen:
         raise ValueError(f"{label} has {len(own_names)} feature_names for {num_unseen} features")
-    chosen = None if own_features is not None else features
+    chosen: Any = None if own_features is not None else features
     if chosen is not None:
         is_encoder = chosen == ENCODER or [*np.atleast_1d(np.asarray(chosen, object))] == [ENCODER]
         if is_encoder or max(chosen_numbers(chosen, names + own_names)) < len(names):

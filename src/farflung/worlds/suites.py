@@ -59,6 +59,11 @@ def _grid(names: tuple[str, ...], read: Callable[[Any], Any], shape: Iterable[in
     return Place(names, read, ((0.0,) * len(high), high), is_whole=True)
 
 
+def _reads(*attributes: str) -> Callable[[Any], Any]:
+    """Reads attributes of the suite's state, the first part of a state."""
+    return lambda state: [getattr(state[0], attribute) for attribute in attributes]
+
+
 class Kept:
     """An environment with its parameters: a constant of compiled code."""
 
@@ -95,7 +100,7 @@ class SuiteWorld(eqx.Module):
         with quiet():
             begin = jax.jit(lambda key: _strong(self._begin(key)))
             self.place = self._place(jax.eval_shape(begin, jr.PRNGKey(0)))
-            self.first = None if chosen == RANDOM else begin(jr.PRNGKey(chosen))
+            self.first = None if chosen == RANDOM else begin(jr.PRNGKey(int(chosen)))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -121,11 +126,13 @@ class SuiteWorld(eqx.Module):
 
     def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
         plain = jr.key_data(key)
-        return _strong(self._begin(plain) if self.first is None else self._with_key(self.first, plain))
+        with jax.numpy_rank_promotion("allow"):  # suites rely on it
+            return _strong(self._begin(plain) if self.first is None else self._with_key(self.first, plain))
 
     def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
         copied = jax.tree.map(lambda leaf: leaf, state)  # Brax changes the dictionaries of the state that it is given
-        following = self._next(jr.key_data(key), copied, action)
+        with jax.numpy_rank_promotion("allow"):
+            following = self._next(jr.key_data(key), copied, action)
         return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, state)
 
     def observe(self, state: PyTree[Array]) -> PyTree[Array]:
@@ -196,7 +203,9 @@ class Gymnax(SuiteWorld):
         return all(callable(getattr(env, name, None)) for name in ("reset_env", "step_env", "action_space"))
 
     def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
-        super().__init__(env, env.default_params if params is None else params, layout)
+        is_craftax = hasattr(env, "static_env_params")  # its worlds are drawn at random
+        chosen = 1 if layout is None and is_craftax else layout
+        super().__init__(env, env.default_params if params is None else params, chosen)
 
     def _actions(self) -> Any:
         space = self.kept.env.action_space(self.kept.params)
@@ -230,9 +239,8 @@ class Gymnax(SuiteWorld):
             sizes = [math.prod(part.shape) for part in parts if part is not None]
             if len(sizes) < len(parts) or sum(sizes) > len(names):
                 continue
-            read = lambda state, attributes=attributes: [getattr(state[0], attribute) for attribute in attributes]  # noqa: E731
             is_whole = all(jnp.issubdtype(part.dtype, jnp.integer) for part in parts if part is not None)
-            return Place(names[: sum(sizes)], read, self._bounds(attributes, sizes), is_whole)
+            return Place(names[: sum(sizes)], _reads(*attributes), self._bounds(attributes, sizes), is_whole)
         return None
 
     def _bounds(self, attributes: tuple[str, ...], sizes: list[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -241,7 +249,8 @@ class Gymnax(SuiteWorld):
             shape = (*static.map_size, getattr(static, "num_levels", 1))[: sum(sizes)]
             return (0.0,) * len(shape), tuple(float(number - 1) for number in shape)
         known = self.kept.env.state_space(self.kept.params).spaces
-        low, high = [], []
+        low: list[float] = []
+        high: list[float] = []
         for name, size in zip(attributes, sizes, strict=True):
             box = (
                 _box(0, known[name].n - 1, (size,))
@@ -264,6 +273,9 @@ class Navix(SuiteWorld):
     @staticmethod
     def recognises(env: Any) -> bool:
         return all(hasattr(env, name) for name in ("action_set", "termination_fn", "transitions_fn", "observation_fn"))
+
+    def __init__(self, env: Any, params: Any = None, layout: Any = None) -> None:
+        super().__init__(env, params, layout)
 
     def _actions(self) -> Any:
         return Discrete(len(self.kept.env.action_set))
@@ -390,7 +402,7 @@ class Jumanji(SuiteWorld):
             if hasattr(state[0], attribute):
                 names = ("x", "y") if attribute == "player_locations" else ("row", "column")
                 shape = getattr(state[0], grid).shape[:2]
-                return _grid(names, lambda state, attribute=attribute: getattr(state[0], attribute), shape)
+                return _grid(names, _reads(attribute), shape)
         return None
 
 
@@ -469,18 +481,12 @@ def _make_gymnax(gymnax: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
     return Gymnax(env, params.replace(**own), layout)
 
 
-class Craftax(Gymnax):
-    """Craftax, whose worlds are drawn at random."""
-
-    layout = 1
-
-
 _CRAFTAX = tuple(f"Craftax-{kind}-v1" for kind in ("Symbolic", "Pixels", "Classic-Symbolic", "Classic-Pixels"))
 
 
 def _make_craftax(craftax: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
     layout, env = options.pop("layout", None), craftax.make_craftax_env_from_name(name, auto_reset=False)
-    return Craftax(env, env.default_params.replace(**options), layout)
+    return Gymnax(env, env.default_params.replace(**options), layout)
 
 
 _NAVIX_OBSERVATIONS = (
@@ -502,8 +508,8 @@ def _make_navix(navix: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
 
 
 def _make_xminigrid(xminigrid: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
-    layout = options.pop("layout", None)
-    return XMiniGrid(*xminigrid.make(name, **options), layout)
+    layout, (env, params) = options.pop("layout", None), xminigrid.make(name, **options)
+    return XMiniGrid(env, params, layout)
 
 
 def _make_jumanji(jumanji: Any, name: str, options: dict[str, Any]) -> SuiteWorld:
@@ -567,8 +573,8 @@ def is_suite_environment(thing: Any) -> bool:
     return _kind_of(thing[0] if isinstance(thing, tuple) and thing else thing) is not None
 
 
-def _kind_of(env: Any) -> type[SuiteWorld] | None:
-    kinds = (Craftax if hasattr(env, "static_env_params") else Gymnax, Jumanji, XMiniGrid, Navix, Robots)
+def _kind_of(env: Any) -> Any:
+    kinds: tuple[Any, ...] = (Gymnax, Jumanji, XMiniGrid, Navix, Robots)
     return next((kind for kind in kinds if kind.recognises(env)), None)
 
 
@@ -581,8 +587,8 @@ def suite_world_of(thing: Any) -> SuiteWorld | None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suites warn of their own code, and print what they load: neither belongs into a user's output."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+    """Suites warn of their own code, print what they load, and rely on the promotion of ranks."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr), jax.numpy_rank_promotion("allow"):
         warnings.simplefilter("ignore")
         yield
 

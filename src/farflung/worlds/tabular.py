@@ -161,7 +161,7 @@ class TabularMDP(CompiledWorld):
             if np.prod(positions.max(axis=0) + 1.0) > MOST_CELLS:
                 raise ValueError(f"positions must lie on a map of at most {MOST_CELLS:,} cells")
             tables["positions"] = positions
-        on_device: dict[str, Any] = {"positions": None} | {name: jnp.asarray(table) for name, table in tables.items()}
+        on_device: dict[str, Any] = {"positions": None} | {name: jax.device_put(table) for name, table in tables.items()}
         horizon = whole_number("horizon", arrays["horizon"].item())
         return TabularMDP(**on_device, horizon=horizon, shows_labels=bool(arrays.get("shows_labels", False)))
 
@@ -249,14 +249,14 @@ def tabular_mdp(
     new_index = np.zeros(len(start_distribution), np.int32)
     new_index[labels] = np.arange(len(labels), dtype=np.int32)
     starts = np.flatnonzero(start_distribution).astype(np.int32)
-    return TabularMDP(
-        successors=jnp.asarray(new_index[successors[labels]]),
-        cumulative_probability=jnp.asarray(_cumulative(probabilities[labels])),
-        rewards=jnp.asarray(rewards[labels], jnp.float32),
-        start_states=jnp.asarray(new_index[starts]),
-        start_cumulative_probability=jnp.asarray(_cumulative(start_distribution[starts])),
-        labels=jnp.asarray(labels),
-        positions=None if positions is None else jnp.asarray(np.asarray(positions, np.int32)[labels]),
+    return TabularMDP(  # jnp.asarray would compile a program for each
+        successors=jax.device_put(new_index[successors[labels]]),
+        cumulative_probability=jax.device_put(_cumulative(probabilities[labels])),
+        rewards=jax.device_put(rewards[labels].astype(np.float32)),
+        start_states=jax.device_put(new_index[starts]),
+        start_cumulative_probability=jax.device_put(_cumulative(start_distribution[starts])),
+        labels=jax.device_put(labels),
+        positions=None if positions is None else jax.device_put(np.asarray(positions, np.int32)[labels]),
         horizon=horizon,
     )
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 Rectangle = tuple[float, float, float, float]
 """(x0, x1, y0, y1)."""
@@ -59,6 +57,9 @@ def reachable_areas(
         is_wall[left:right, bottom:top] = True
         is_shut_sideways[left : right + 1, bottom:top] = True
         is_shut_upwards[left:right, bottom : top + 1] = True
+
+    from scipy.sparse import coo_array  # takes a while, and maps don't need it
+    from scipy.sparse.csgraph import connected_components
 
     tiles = np.arange(is_wall.size).reshape(is_wall.shape)
     sideways, upwards = ~is_shut_sideways[1:-1], ~is_shut_upwards[:, 1:-1]

@@ -5,7 +5,7 @@ from tests.worlds.hosted.simulators import Drift, Planes
 
 from farflung.worlds.hosted.tables import HostedTable, hosted
 from farflung.worlds.hosted.vectors import HostedVectors
-from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.projection import Box, Discrete, MultiDiscrete
 
 
 def test_real_numbers_make_a_world_of_vectors_unless_they_are_divided_into_states():
@@ -46,10 +46,10 @@ def test_few_numbers_are_all_features_and_of_many_the_first_two():
 def test_parts_of_an_observation_are_joined():
     world = hosted(Planes, horizon=3)
     assert world.projection.names == ("light 0", "place 0", "place 1")  # a Dict has its keys in order
-    assert world.num_actions == 6
+    assert world.actions == MultiDiscrete((2, 3))
     seen = world.vectors({"light": np.array([[1], [0]], np.int8), "place": np.array([[0.5, -0.5], [0.25, 0]])})
     np.testing.assert_array_equal(seen, [(1, 0.5, -0.5), (0, 0.25, 0)])
-    np.testing.assert_array_equal(world.for_simulator(np.array([0, 5])), [(0, -1), (1, 1)])
+    np.testing.assert_array_equal(world.for_simulator(np.array([(0, 0), (1, 2)])), [(0, -1), (1, 1)])
 
 
 def test_observed_floats_are_vectors():
@@ -62,7 +62,7 @@ def test_observed_floats_are_vectors():
     ("options", "message"),
     [
         ({"features": 4}, "CartPole-v1: features has numbers from 0 to 3, indices into an observation, not 4"),
-        ({"features": (1, 1)}, "different indices"),
+        ({"features": (1, 1)}, "different numbers"),
         ({"features": (), "bins": 3}, "one or more"),
         ({"features": 0, "bins": (3, 3)}, "a whole number for each of the 1 features"),
         ({"neighbours": -1}, "neighbours must be a whole number from 0 on"),

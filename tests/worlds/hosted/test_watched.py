@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -69,7 +70,7 @@ def test_frames_are_observed_as_reduced_images_and_never_as_a_table():
     found = world.vectors(frame.astype(np.uint8))
     assert found.shape == (1, 60 * 60 * 3 + 16)
     np.testing.assert_allclose(found[0, :3], frame[0, :2, :2].mean(axis=(0, 1)))
-    np.testing.assert_allclose(found[0, -16:], world.encoder(found[0, :-16]), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[0, -16:], world.encoder(jnp.asarray(found[0, :-16])), rtol=1e-3, atol=1e-5)
 
 
 def test_several_choices_reach_the_environment_and_a_function_is_explored(tmp_path):

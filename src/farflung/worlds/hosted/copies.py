@@ -200,7 +200,7 @@ def _space_of(env: gymnasium.Env[Any, Any], watch: Observe, first: np.ndarray) -
         return spaces.Box(-np.inf, np.inf, first.shape, np.float64)
     ends = np.iinfo(np.int64)
     low, high = np.full(first.shape, ends.min), np.full(first.shape, ends.max)
-    sizes = [getattr(env.unwrapped, side, None) for side in ("width", "height")]
-    if isinstance(watch, tuple) and watch[0] == PLACE and all(isinstance(size, int) for size in sizes):
-        low.reshape(-1)[:2], high.reshape(-1)[:2] = 0, np.subtract(sizes, 1)
+    sizes = [size - 1 for side in ("width", "height") if isinstance(size := getattr(env.unwrapped, side, None), int)]
+    if isinstance(watch, tuple) and watch[0] == PLACE and len(sizes) == 2:
+        low.reshape(-1)[:2], high.reshape(-1)[:2] = 0, sizes
     return spaces.Box(low, high, dtype=np.int64)

@@ -199,7 +199,7 @@ def hosted(
             if isinstance(seen.observation_space, spaces.Discrete) and unseen is None:
                 raise ValueError("features and neighbours are for observations of several numbers: these are a state's number")
             if unseen is not None and settings:
-                own = name_of(unseen) if callable(unseen) else unseen
+                own: Any = name_of(unseen) if callable(unseen) else unseen
                 settings = {} if callable(unseen) and own.startswith("custom:") else settings | {"features": own}
             grid = {"features": features, "neighbours": neighbours, **bounds}
             about |= {"features": unseen, "settings": settings}

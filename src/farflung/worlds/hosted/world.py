@@ -112,7 +112,7 @@ class HostedWorld(World):
         if not self.settings:
             raise ValueError(f"{self.name} cannot be made from its saved settings: give the environment itself, as hosted(...)")
         if ":" in self.settings["environment"]:
-            check_installed(self.settings["environment"], self.name)
+            check_installed(self.settings["environment"], self.name, f"--world {self.settings['environment']}")
         if not is_named(self.settings["environment"]):
             _check_no_files(self.settings["options"], self.settings["environment"])
         return self.remade(**stepping)

@@ -1,0 +1,272 @@
+"""The interactive page of a run: its curves, and episodes of its team at several moments of the training."""
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int, Num
+from markupsafe import Markup
+
+from farflung.config import Explore
+from farflung.figures import maps
+from farflung.figures.curves import ceiling_label
+from farflung.figures.pages import render, source
+from farflung.figures.style import team_label
+from farflung.policies import TabularSoftmax
+from farflung.runs.metrics_table import Columns
+from farflung.runs.run import Playback, Run
+from farflung.runs.statistics import final_table
+from farflung.training.metrics import Metrics
+from farflung.worlds.world import World
+
+_ENDED = 65_535
+"""Stands for a place after an episode's end; places are numbers below it."""
+_DIGITS = 5
+_RANDOM, _BEST = "random actions", "the best walks"
+_MOST_ARROWS = 100_000
+_LABELS = {
+    "normalized_entropy": "state entropy / log(states)",
+    "entropy": "state entropy (nats)",
+    "support": "distinct states visited",
+    "particle_entropy": "k-NN entropy (nats)",
+    "mixture_entropy": "mixture entropy (nats)",
+    "individual_entropy": "individual entropy (nats)",
+    "diversity": "diversity (nats)",
+    "policy_entropy": "policy entropy (nats)",
+}
+"""The metrics of a page, the most important first, with the labels of their axes."""
+
+
+def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "") -> str:
+    """The HTML of a page that shows runs side by side; it needs no other file and no network.
+
+    Args:
+        runs: what `described` returns for each.
+        live: the address to ask for news of trainings in progress.
+    """
+    return _page("run.html.j2", "player.js", title, runs, "img-src data:", *(["connect-src 'self'"] if live else []), live=live)
+
+
+def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The HTML of a page with a sortable table of runs."""
+    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src 'self' data:")
+
+
+def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
+    """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
+    script, style = source("curves.js") + source(script_name), source("page.css") + source("player.css")
+    allowed = (
+        f"script-src '{_digest(script)}'",
+        f"style-src '{_digest(style)}'",
+        *sources,
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    policy = "; ".join(("default-src 'none'", *allowed))
+    text = json.dumps(list(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    parts = {"data": Markup(text), "script": Markup(script), "style": Markup(style), "policy": policy}
+    return render(template, title=title, **parts, **values)
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), files: Sequence[str] = ()) -> dict[str, Any]:
+    """A run as JSON for its page.
+
+    Args:
+        beside: other runs to compare it with, as this function describes them.
+        files: names of files beside the page, to link to.
+    """
+    shown, summary = run.is_spaced, run.summary
+    final = {name: " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
+    facts = {
+        **{f"final {name}": value for name, value in final.items()},
+        "environment steps": f"{summary['environment_steps']:,}",
+        "training": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
+        "device": summary["device"],
+        "farflung": summary["farflung"],
+    }
+    return {
+        **_about(run.config, run.world, title),
+        **_curves(run.config, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
+        **_played(run.world, run.playback),
+        "arrows": _arrows(run),
+        "facts": [[name, str(value)] for name, value in facts.items()],
+        "files": list(files),
+        "beside": list(beside),
+        "isLive": False,
+        "version": str(run.updates[-1]),
+    }
+
+
+def described_unfinished(
+    config: Explore, world: World, title: str, records: Columns | None, playback: Playback | None
+) -> dict[str, Any]:
+    """A training in progress as JSON for its page."""
+    updates, steps, metrics = (np.zeros(0, int), np.zeros(0, int), None) if records is None else records
+    done = int(updates[-1]) if len(updates) else 0
+    return {
+        **_about(config, world, title),
+        **_curves(config, updates, steps, metrics, {}),
+        **_played(world, playback),
+        "about": f"Training: {done:,} of {config.updates:,} updates."
+        if done
+        else "Training begins: the program is being compiled.",
+        "arrows": None,
+        "facts": [],
+        "files": [],
+        "beside": [],
+        "isLive": True,
+        "version": f"{done} {0 if playback is None else len(playback.updates)}",
+    }
+
+
+def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
+    seeds = f"{len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
+    about = f"{team_label(config)} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
+    settings = [
+        [name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+        for name, value in dataclasses.asdict(config).items()
+        if value is not None
+    ]
+    return {"title": title, "about": about, "command": config.command, "settings": settings, "horizon": world.horizon}
+
+
+def _curves(
+    config: Explore,
+    updates: Int[np.ndarray, " record"],
+    steps: Int[np.ndarray, " record"],
+    metrics: Metrics | None,
+    summary: Mapping[str, Any],
+) -> dict[str, Any]:
+    columns = {} if metrics is None else metrics.columns
+    ceiling = summary.get("ceiling")
+    curves = {}
+    for name, label in _LABELS.items():
+        if name in columns:
+            bounds = {"entropy": "bound", "normalized_entropy": "normalized_bound"}
+            bound = ceiling[bounds[name]] if ceiling is not None and name in bounds else None
+            curves[name] = {
+                "label": label,
+                "values": [list(map(_rounded, row)) for row in np.asarray(columns[name], float)],
+                "random": _rounded(summary.get("random", {}).get(name)),
+                "ceiling": _rounded(bound),
+                "ceilingLabel": "" if ceiling is None else ceiling_label(ceiling["exact"]),
+            }
+    return {"seeds": list(config.seeds), "updates": updates.tolist(), "steps": steps.tolist(), "metrics": curves}
+
+
+def _rows(metrics: Metrics, shown: Bool[np.ndarray, " record"]) -> Metrics:
+    return jax.tree.map(lambda column: np.asarray(column)[:, shown], metrics)
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else float(f"{number:.{_DIGITS}g}")
+
+
+def _played(world: World, playback: Playback | None) -> dict[str, Any]:
+    """The plane, and the episodes as points in it; both are None if states have no place to be drawn at."""
+    if world.projection is None and world.positions is None:
+        return {"plane": None, "playback": None}
+    plane = maps.plane_of(world)
+    scenes: dict[str, Float[np.ndarray, "element agent trajectory times 2"]] = {}
+    if playback is not None:
+        scenes = {
+            f"update {update:,}": _points(world, episodes)
+            for update, episodes in zip(playback.updates, playback.moments, strict=True)
+        }
+        if playback.random is not None:
+            scenes[_RANDOM] = _points(world, playback.random)
+        if playback.best is not None:
+            scenes[_BEST] = _points(world, playback.best[None, :, None])
+    places = np.concatenate([np.array([plane.low, plane.high]), *(points.reshape(-1, 2) for points in scenes.values())])
+    low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)
+    starts = world.starts
+    if world.projection is None:
+        cells = maps.cells_on_map(world)[np.asarray(world.start_states, int)]
+        starts = tuple((float(column), column + 1.0, float(row), row + 1.0) for column, row in cells)
+    drawn = {
+        "low": plane.low,
+        "high": plane.high,
+        "view": [*low.tolist(), *high.tolist()],
+        "columns": plane.is_free.shape[0],
+        "rows": plane.is_free.shape[1],
+        "free": "".join("1" if each else "0" for each in plane.is_free.ravel()),
+        "walls": plane.walls,
+        "starts": starts,
+        "isMap": world.projection is None,
+        "isToScale": plane.is_to_scale,
+        "wraps": [axis in plane.angles for axis in (0, 1)],
+        "names": plane.names,
+    }
+    if playback is None:
+        return {"plane": drawn, "playback": None}
+    others = {name: _scene(world, points, name, None, low, high) for name, points in scenes.items() if name in (_RANDOM, _BEST)}
+    moments = [
+        _scene(world, points, name, int(update), low, high)
+        for update, (name, points) in zip(playback.updates, scenes.items(), strict=False)
+    ]
+    return {"plane": drawn, "playback": {"seed": int(playback.seed), "moments": moments, "others": others}}
+
+
+def _points(world: World, episodes: Num[np.ndarray, "element agent trajectory times *feature"]) -> np.ndarray:
+    """The place of each state in the plane; NaN after an episode's end."""
+    if world.projection is not None:
+        return maps.points_of(np.asarray(episodes, float))
+    cells = np.append(maps.cells_on_map(world) + 0.5, [[np.nan, np.nan]], axis=0)
+    return cells[np.where(episodes < 0, world.num_states, np.minimum(episodes, world.num_states))]
+
+
+def _scene(
+    world: World,
+    points: Float[np.ndarray, "element agent trajectory times 2"],
+    label: str,
+    update: int | None,
+    low: Float[np.ndarray, "2"],
+    high: Float[np.ndarray, "2"],
+) -> dict[str, Any]:
+    """Episodes as 16-bit numbers between two corners of the plane."""
+    meaning = "agent" if points.shape[1] > 1 or points.shape[2] == 1 else "trajectory"
+    shares = (points - low) / np.maximum(high - low, 1e-12)
+    numbers = np.where(np.isfinite(shares).all(axis=-1, keepdims=True), np.round(shares * (_ENDED - 1)), _ENDED)
+    return {
+        "label": label,
+        "update": update,
+        "kind": meaning,
+        "stride": -(-(world.horizon + 1) // points.shape[3]),
+        "shape": [points.shape[0], points.shape[1] * points.shape[2], points.shape[3]],
+        "points": base64.b64encode(numbers.astype("<u2").tobytes()).decode(),
+    }
+
+
+def _arrows(run: Run) -> dict[str, Any] | None:
+    """For each agent, time and state of a map: where the likeliest action of the trained policy leads, and its probability."""
+    world, team = run.world, run.policies
+    if (
+        run.playback is None
+        or world.positions is None
+        or (table := world.table) is None
+        or not isinstance(team, TabularSoftmax)
+    ):
+        return None
+    probabilities = np.asarray(run.team(run.playback.seed).policies.probabilities)
+    if not team.is_time_dependent:
+        probabilities = probabilities[:, None]
+    if probabilities[..., 0].size > _MOST_ARROWS:
+        return None
+    places = maps.cells_on_map(world) + 0.5
+    moves = places[np.asarray(table.successors)] - places[:, None, None]  # [state, action, successor, axis]
+    leads = np.einsum("saj,sajx->sax", np.diff(np.asarray(table.cumulative_probability), axis=-1, prepend=0.0), moves)
+    likeliest = probabilities.argmax(axis=-1)
+    ahead = leads[np.arange(table.num_states), likeliest]  # [agent, time, state, axis]
+    length = np.maximum(np.linalg.norm(ahead, axis=-1, keepdims=True), 1.0)
+    arrows = np.concatenate([ahead / length, probabilities.max(axis=-1, keepdims=True)], axis=-1)
+    return {"times": arrows.shape[1], "places": places.tolist(), "agents": np.round(arrows, 2).tolist()}

@@ -1,0 +1,384 @@
+"use strict";
+// Draws the page of one or several runs. All text from a run is set as text, never as HTML.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
+  const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
+  const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let runs = JSON.parse(byId("runs").textContent);
+  let panels = [], isPlaying = false, lastFrame = 0, progress = 0;
+
+  const add = (parent, tag, properties = {}, text) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+  const options = (select, pairs) => {
+    const kept = select.value;
+    select.replaceChildren();
+    for (const [value, text] of pairs) add(select, "option", { value }, text);
+    if (pairs.some(([value]) => String(value) === kept)) select.value = kept;
+  };
+  const grouped = (number) => Math.round(number).toLocaleString("en");
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const color = (number, many) => (many <= AGENT_COLORS.length ? AGENT_COLORS[number] : `hsl(${(360 * number) / many} 70% 50%)`);
+  const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // Points of a few episodes: 16-bit numbers [episode, path, time, axis] across the plane's view.
+  const decoded = new WeakMap();
+  const points = (scene) => {
+    if (!decoded.has(scene)) {
+      const bytes = Uint8Array.from(atob(scene.points), (letter) => letter.charCodeAt(0));
+      decoded.set(scene, new Uint16Array(bytes.buffer));
+    }
+    return decoded.get(scene);
+  };
+  const place = (run, scene, episode, path, time) => {
+    const [, paths, times] = scene.shape, start = 2 * ((episode * paths + path) * times + time), all = points(scene);
+    if (all[start] === ENDED) return null;
+    const [left, bottom, right, top] = run.plane.view;
+    return [left + ((right - left) * all[start]) / (ENDED - 1), bottom + ((top - bottom) * all[start + 1]) / (ENDED - 1)];
+  };
+  const cellOf = (plane, [x, y]) => {
+    const share = (value, axis) => (value - plane.low[axis]) / (plane.high[axis] - plane.low[axis]);
+    const clip = (value, size) => Math.min(Math.max(Math.floor(value * size), 0), size - 1);
+    return clip(share(x, 0), plane.columns) * plane.rows + clip(share(y, 1), plane.rows);
+  };
+
+  // What can be shown: each run's team, and what lies beside it to compare it with.
+  const scenesOf = (run) => {
+    if (!run.plane || !run.playback) return [];
+    const scenes = [{ run, title: run.title, moments: run.playback.moments, isTeam: true }];
+    const of = runs.length > 1 ? ` (${run.title})` : "";
+    for (const [title, scene] of Object.entries(run.playback.others)) scenes.push({ run, title: title + of, moments: [scene] });
+    for (const other of run.beside) {
+      if (other.plane && other.playback) scenes.push({ run: other, title: other.title, moments: other.playback.moments });
+    }
+    return scenes;
+  };
+  const momentOf = (panel) => {
+    const position = +byId("moment").value / Math.max(1, +byId("moment").max);
+    return panel.moments[Math.round(position * (panel.moments.length - 1))];
+  };
+
+  function build() {
+    const all = runs.flatMap(scenesOf), boxes = [...document.querySelectorAll("#compare input")];
+    const isShown = new Map(boxes.map((box) => [box.value, box.checked]));
+    byId("introduction").textContent = runs.map((run) => run.about).join(" ");
+    byId("player").hidden = all.length === 0;
+    const extra = all.filter((scene) => !scene.isTeam);
+    byId("compare").hidden = extra.length === 0;
+    for (const label of byId("compare").querySelectorAll("label")) label.remove();
+    for (const scene of extra) {
+      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: scene.title });
+      box.checked = isShown.get(scene.title) ?? runs.length === 1;
+      isShown.set(scene.title, box.checked);
+      box.addEventListener("change", build);
+      label.append(scene.title);
+    }
+    byId("panels").replaceChildren();
+    panels = all.filter((scene) => scene.isTeam || isShown.get(scene.title)).map((scene) => {
+      const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
+      return { ...scene, canvas, caption: add(figure, "figcaption") };
+    });
+    if (all.length) {
+      const team = all[0], most = Math.max(...all.map((scene) => scene.moments.length));
+      const wasLast = +byId("moment").value === +byId("moment").max;
+      byId("moment").max = most - 1;
+      if (wasLast) byId("moment").value = most - 1;
+      byId("time").max = Math.max(...all.map((scene) => scene.moments[0].shape[2])) - 1;
+      const [episodes, paths] = team.moments[0].shape, kind = team.moments[0].kind;
+      options(byId("episode"), Array.from({ length: episodes }, (_, number) => [number, `${number + 1} of ${episodes}`]));
+      options(byId("agent"), [["all", "all"], ...Array.from({ length: paths }, (_, number) => [number, `${kind} ${number + 1}`])]);
+      const layers = [["episode", "this episode"], ["visits", `visits in ${episodes} episodes`]];
+      if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
+      options(byId("layer"), layers);
+    }
+    buildCurves();
+    buildAbout();
+    draw();
+  }
+
+  // One panel: cells, walls, arrows, traces and agents.
+  function drawPanel(panel, isStill) {
+    const { run, canvas } = panel, { plane } = run, scene = momentOf(panel), [episodes, paths, times] = scene.shape;
+    const [left, bottom, right, top] = plane.view, aspect = plane.isToScale ? (top - bottom) / (right - left) : 0.75;
+    const width = canvas.clientWidth || 320, height = Math.max(60, Math.min(width * aspect, 720)), ratio = devicePixelRatio || 1;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext("2d"), agent = byId("agent").value, layer = byId("layer").value;
+    const margin = 6, scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom));
+    const [scaleX, scaleY] = plane.isToScale ? [scale, scale] : [(width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom)];
+    const shiftX = (width - scaleX * (right - left)) / 2, shiftY = (height - scaleY * (top - bottom)) / 2;
+    const toX = (x) => shiftX + scaleX * (x - left), toY = (y) => height - shiftY - scaleY * (y - bottom);
+    const box = (x0, x1, y0, y1) => [toX(x0), toY(y1), scaleX * (x1 - x0), scaleY * (y1 - y0)];
+    const now = Math.min(Math.round(progress), times - 1), episode = Math.min(+byId("episode").value, episodes - 1);
+    const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => agent === "all" || +agent >= paths || path === +agent);
+    context.scale(ratio, ratio);
+    context.fillStyle = themed("--closed");
+    context.fillRect(...box(plane.low[0], plane.high[0], plane.low[1], plane.high[1]));
+
+    const counts = new Map(), seen = layer === "visits" ? episodes : 1;
+    let most = 0, total = 0;
+    for (let number = 0; number < seen; number++) {
+      for (const path of shown) {
+        for (let time = 0; time <= (layer === "visits" ? times - 1 : now); time++) {
+          const at = place(run, scene, layer === "visits" ? number : episode, path, time);
+          if (!at) break;
+          const cell = cellOf(plane, at), count = (counts.get(cell) || 0) + 1;
+          counts.set(cell, count);
+          most = Math.max(most, count);
+          total++;
+        }
+      }
+    }
+    const cellWidth = (plane.high[0] - plane.low[0]) / plane.columns, cellHeight = (plane.high[1] - plane.low[1]) / plane.rows;
+    const isGrid = plane.isMap && plane.columns * plane.rows <= 1600;
+    for (let column = 0; column < plane.columns; column++) {
+      for (let row = 0; row < plane.rows; row++) {
+        const cell = column * plane.rows + row, count = layer === "arrows" ? 0 : counts.get(cell) || 0;
+        if (plane.free[cell] !== "1" && !count) continue;
+        const x = plane.low[0] + column * cellWidth, y = plane.low[1] + row * cellHeight, area = box(x, x + cellWidth, y, y + cellHeight);
+        context.fillStyle = themedCells.free;
+        context.fillRect(area[0] - 0.3, area[1] - 0.3, area[2] + 0.6, area[3] + 0.6);
+        if (count) {
+          context.fillStyle = `rgba(${themedCells.seen}, ${layer === "visits" ? 0.12 + 0.78 * Math.sqrt(count / most) : 0.3})`;
+          context.fillRect(area[0] - 0.3, area[1] - 0.3, area[2] + 0.6, area[3] + 0.6);
+        }
+        if (isGrid) {
+          context.strokeStyle = themedCells.grid;
+          context.strokeRect(...area);
+        }
+      }
+    }
+    context.fillStyle = themed("--wall");
+    for (const [x0, x1, y0, y1] of plane.walls) {
+      const area = box(x0, x1, y0, y1);
+      context.fillRect(area[0] - 1, area[1] - 1, area[2] + 2, area[3] + 2);
+    }
+    context.fillStyle = context.strokeStyle = themed("--mark");
+    context.font = `bold ${Math.max(10, Math.min(16, scaleX * cellWidth * 0.6))}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const [x0, x1, y0, y1] of plane.starts) context.fillText("S", toX((x0 + x1) / 2), toY((y0 + y1) / 2));
+    if (layer === "arrows" && panel.isTeam && run.arrows) drawArrows(context, run.arrows, agent, now, toX, toY, scaleX);
+
+    const offset = plane.isMap && paths > 1 ? 0.22 : 0;
+    const at = (path, time) => {
+      const found = place(run, scene, episode, path, time);
+      if (!found) return null;
+      const angle = (2 * Math.PI * path) / paths;
+      return [toX(found[0] + offset * Math.cos(angle)), toY(found[1] + offset * Math.sin(angle))];
+    };
+    const traced = Math.max(2, Math.round(TRACED * times)), isJump = (a, b) => plane.wraps.some((wraps, axis) => wraps && Math.abs(a[axis] - b[axis]) > (axis ? height : width) / 2);
+    context.lineWidth = 2;
+    for (const path of shown) {
+      context.strokeStyle = context.fillStyle = color(path, paths);
+      let last = null;
+      for (let time = Math.max(0, now - traced); time <= now; time++) {
+        const next = at(path, time);
+        if (!next) break;
+        if (last && !isJump(last, next)) {
+          context.globalAlpha = 0.15 + 0.85 * (1 - (now - time) / traced);
+          context.beginPath();
+          context.moveTo(...last);
+          context.lineTo(...next);
+          context.stroke();
+        }
+        last = next;
+      }
+      context.globalAlpha = 1;
+      if (last) {
+        context.beginPath();
+        context.arc(...last, paths > 24 ? 3 : 5, 0, 2 * Math.PI);
+        context.fill();
+        context.strokeStyle = themedCells.free;
+        context.lineWidth = 1;
+        context.stroke();
+        context.lineWidth = 2;
+      }
+    }
+    let entropy = 0;
+    for (const count of counts.values()) entropy -= (count / total) * Math.log(count / total);
+    const free = [...plane.free].filter((letter) => letter === "1").length;
+    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats`;
+    panel.caption.replaceChildren();
+    add(panel.caption, "b", {}, panel.title);
+    panel.caption.append(text);
+    if (isStill) canvas.setAttribute("aria-label", `${panel.title}; ${text}`);
+    return `${panel.title}; ${text}`;
+  }
+
+  function drawArrows(context, arrows, agent, now, toX, toY, scale) {
+    const time = Math.min(now, arrows.times - 1), agents = agent === "all" ? [0] : [Math.min(+agent, arrows.agents.length - 1)];
+    context.lineWidth = 2;
+    for (const number of agents) {
+      arrows.agents[number][time].forEach(([right, up, probability], state) => {
+        const [x, y] = arrows.places[state];
+        context.strokeStyle = context.fillStyle = color(number, arrows.agents.length);
+        context.globalAlpha = 0.15 + 0.85 * probability;
+        const reach = 0.32 * scale, from = [toX(x) - right * reach, toY(y) + up * reach], to = [toX(x) + right * reach, toY(y) - up * reach];
+        context.beginPath();
+        if (Math.hypot(right, up) < 0.05) {
+          context.arc(toX(x), toY(y), 2, 0, 2 * Math.PI);
+          context.fill();
+          return;
+        }
+        context.moveTo(...from);
+        context.lineTo(...to);
+        const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+        for (const turn of [2.6, -2.6]) {
+          context.moveTo(...to);
+          context.lineTo(to[0] + 0.16 * scale * Math.cos(angle + turn), to[1] + 0.16 * scale * Math.sin(angle + turn));
+        }
+        context.stroke();
+      });
+    }
+    context.globalAlpha = 1;
+  }
+
+  let themedCells = {};
+  function draw() {
+    if (!panels.length) return;
+    themedCells = { free: themed("--free"), seen: themed("--seen"), grid: themed("--grid") };
+    byId("time").value = Math.round(progress);
+    byId("time-text").textContent = `${byId("time").value * momentOf(panels[0]).stride}`;
+    byId("moment-text").textContent = momentOf(panels[0]).label;
+    byId("moment").setAttribute("aria-valuetext", momentOf(panels[0]).label);
+    byId("play").textContent = isPlaying ? "Pause" : "Play";
+    const texts = panels.map((panel) => drawPanel(panel, !isPlaying));
+    if (!isPlaying) byId("status").textContent = texts[0];
+    markMoment();
+  }
+  function frame(stamp) {
+    if (!isPlaying) return;
+    const last = +byId("time").max;
+    progress += ((stamp - lastFrame) / 1000) * (last / EPISODE_SECONDS);
+    lastFrame = stamp;
+    if (progress >= last) {
+      progress = last;
+      isPlaying = false;
+    }
+    draw();
+    requestAnimationFrame(frame);
+  }
+  function play() {
+    isPlaying = !isPlaying;
+    if (isPlaying) {
+      if (progress >= +byId("time").max) progress = 0;
+      lastFrame = performance.now();
+      requestAnimationFrame(frame);
+    }
+    draw();
+  }
+
+  // Learning curves.
+  let chart = null;
+  const withCurves = () => runs.flatMap((run) => [run, ...run.beside]).filter((run) => run.updates.length);
+  function buildCurves() {
+    const all = withCurves();
+    byId("curves").hidden = all.length === 0;
+    if (!all.length) return;
+    options(byId("metric"), Object.entries(all[0].metrics).map(([name, metric]) => [name, metric.label]));
+    const seeds = [["mean", "mean and range"], ["each", "each seed"]];
+    options(byId("seeds"), [...seeds, ...all[0].seeds.map((seed, row) => [row, `seed ${seed}`])]);
+    drawCurves();
+  }
+  function drawCurves() {
+    const metric = byId("metric").value, axis = byId("axis").value, choice = byId("seeds").value, lines = [], levels = [];
+    withCurves().forEach((run, number) => {
+      const found = run.metrics[metric];
+      if (!found) return;
+      const rows = choice === "mean" || choice === "each" ? found.values : found.values.slice(+choice, +choice + 1);
+      const line = { title: run.title, xs: run[axis], ys: run[axis].map((_, record) => mean(rows.map((row) => row[record]))) };
+      if (choice === "each") line.rows = rows;
+      if (choice === "mean" && rows.length > 1) {
+        line.low = line.xs.map((_, record) => Math.min(...rows.map((row) => row[record])));
+        line.high = line.xs.map((_, record) => Math.max(...rows.map((row) => row[record])));
+      }
+      lines.push(line);
+      if (number === 0 && found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4" });
+      if (number === 0 && found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3" });
+    });
+    const across = axis === "updates" ? "policy updates" : "environment steps of one seed's team";
+    chart = drawChart(byId("chart"), byId("reading"), { lines, levels, across, unit: axis, title: withCurves()[0].metrics[metric].label });
+    markMoment();
+  }
+  function markMoment() {
+    if (!chart || !panels.length) return;
+    const { update } = momentOf(panels[0]), { updates } = runs[0];
+    if (update !== null && updates.length) chart.mark((byId("axis").value === "updates" ? 1 : runs[0].steps.at(-1) / updates.at(-1)) * update);
+  }
+
+  function buildAbout() {
+    byId("about").replaceChildren();
+    for (const run of runs) {
+      if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
+      add(byId("about"), "p", {}, "To repeat it:");
+      add(add(byId("about"), "pre", { tabindex: 0 }), "code", {}, run.command);
+      if (run.facts.length) factTable(byId("about"), "Results", run.facts);
+      const details = add(byId("about"), "details");
+      add(details, "summary", {}, "All settings");
+      factTable(details, "Settings", run.settings);
+      if (!run.files.length) continue;
+      const list = add(byId("about"), "p", {}, "Files: ");
+      run.files.forEach((file, number) => {
+        if (number) list.append(", ");
+        add(list, "a", { href: file }, file);
+      });
+    }
+  }
+
+  function factTable(parent, label, facts) {
+    const scroll = add(parent, "div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label });
+    const body = add(add(scroll, "table", { class: "settings" }), "tbody");
+    for (const [name, value] of facts) {
+      const row = add(body, "tr");
+      add(row, "th", { scope: "row" }, name);
+      add(row, "td", {}, value);
+    }
+  }
+
+  // A training in progress: ask for news until it is finished.
+  async function poll() {
+    try {
+      const answer = await fetch(document.body.dataset.live, { cache: "no-store" });
+      if (answer.ok) {
+        const news = await answer.json();
+        if (JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
+          runs = news;
+          build();
+        }
+      }
+    } catch {
+      byId("status").textContent = "farflung view is no longer running: this page shows the last state";
+    }
+    if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
+  }
+
+  byId("play").addEventListener("click", play);
+  byId("time").addEventListener("input", () => {
+    isPlaying = false;
+    progress = +byId("time").value;
+    draw();
+  });
+  for (const id of ["moment", "episode", "agent", "layer"]) byId(id).addEventListener("input", draw);
+  for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", drawCurves);
+  for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+  addEventListener("resize", () => {
+    draw();
+    buildCurves();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+  build();
+  if (panels.length) {
+    byId("moment").value = byId("moment").max;
+    progress = +byId("time").max;
+    draw();
+    if (!wantsCalm) play();
+  }
+  if (document.body.dataset.live) poll();
+})();

@@ -1,0 +1,139 @@
+import base64
+import dataclasses
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.studies.pages import browser, needs_browser
+
+import farflung
+from farflung.figures.player import described, run_page
+from farflung.runs.run import Playback
+from farflung.studies.view import page_of
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def run():
+    world = farflung.gridworld("S...#\n....#\n.....", horizon=4)
+    return farflung.explore(world, agents=2, batch_size=4, preset="paper", updates=10, seeds=(0, 1))
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="runs">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def places(run, scene):
+    """The points that a page's scene stands for, in the plane."""
+    numbers = np.frombuffer(base64.b64decode(scene["points"]), "<u2").reshape(*scene["shape"], 2)
+    left, bottom, right, top = run["plane"]["view"]
+    return np.where(numbers == 65_535, np.nan, [left, bottom] + numbers / 65_534 * np.subtract([right, top], [left, bottom]))
+
+
+def test_the_page_plays_the_states_that_the_team_visited(run):
+    (found,) = data_of(run_page([described(run, "team")], "team"))
+    rows, columns = np.asarray(run.world.positions)[run.playback.moments[-1]].T
+    shown = places(found, found["playback"]["moments"][-1])
+    np.testing.assert_allclose(shown[..., 0], columns.T.reshape(shown.shape[:3]) + 0.5, atol=1e-3)
+    np.testing.assert_allclose(shown[..., 1], 2 - rows.T.reshape(shown.shape[:3]) + 0.5, atol=1e-3)
+    assert [scene["update"] for scene in found["playback"]["moments"]] == run.playback.updates.tolist()
+    assert found["playback"]["others"].keys() == {"random actions", "the best walks"}
+
+
+def test_the_arrows_show_where_the_likeliest_action_leads(run):
+    arrows = described(run, "team")["arrows"]
+    agent, (state, action) = 1, (0, 2)  # in the upper left corner, to the right
+    likely = np.zeros((2, 2, *run.policies.logits.shape[2:]), np.float32)
+    likely[..., state, action] = 20.0
+    sure = dataclasses.replace(run, policies=farflung.TabularSoftmax(jnp.asarray(likely), run.policies.is_time_dependent))
+    assert described(sure, "team")["arrows"]["agents"][agent][0][state] == [1.0, 0.0, 1.0]
+    assert len(arrows["agents"]) == 2
+    assert arrows["places"][state] == [0.5, 2.5]
+
+
+def test_episodes_that_end_early_stop_on_the_page(run):
+    ended = np.array(run.playback.moments)
+    ended[..., 3:] = run.world.num_states
+    found = described(dataclasses.replace(run, playback=Playback(0, run.playback.updates, ended)), "team")
+    shown = places(found, found["playback"]["moments"][0])
+    assert np.isnan(shown[:, :, 3:]).all()
+    assert np.isfinite(shown[:, :, :3]).all()
+
+
+def test_a_page_of_the_papers_worlds_is_below_two_megabytes():
+    run = farflung.explore("maze-stoc", agents=6, batch_size=8, updates=400, log_every=2)
+    assert len(run.playback.updates) == 20
+    assert len(run_page([described(run, "team")], "team").encode()) < 2_000_000
+
+
+def test_a_run_keeps_its_playback_when_it_is_saved_and_loaded(run, tmp_path):
+    farflung.save_run(run, tmp_path / "run")
+    again = farflung.load_run(tmp_path / "run").playback
+    assert again.seed == run.playback.seed
+    for name in ("updates", "moments", "random", "best"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(run.playback, name))
+
+
+def test_a_page_compares_with_a_baseline_beside_it(run, tmp_path):
+    farflung.save_run(dataclasses.replace(run, config=dataclasses.replace(run.config, independent=True)), tmp_path / "alone")
+    farflung.save_run(run, tmp_path / "the same")
+    (found,) = data_of(page_of(run, tmp_path / "team"))
+    assert [other["title"] for other in found["beside"]] == ["alone"]
+
+
+def test_the_command_of_a_run_repeats_its_settings():
+    config = farflung.Explore("my map.txt", agents=3, seeds=(4, 5), updates=7, optimizer="sgd", single=True)
+    assert config.command == "farflung explore 'my map.txt' --agents 3 --updates 7 --optimizer sgd --single --seeds 4 5"
+    assert farflung.Explore("maze-stoc").command == "farflung explore maze-stoc"
+    assert farflung.Explore("point-gap", preset="paper").command == "farflung explore point-gap --preset paper"
+
+
+@needs_browser
+def test_the_page_plays_in_a_browser(run, tmp_path):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    path, problems = tmp_path / "index.html", []
+    path.write_text(run_page([described(run, HOSTILE), described(run, "second")], HOSTILE), encoding="utf-8")
+    with browser() as opened:
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            tab = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.goto(path.as_uri())
+            assert tab.title() == HOSTILE
+            assert tab.inner_text("h1") == HOSTILE
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            picture = "document.querySelector('canvas').toDataURL()"
+            last, label = tab.evaluate(picture), "document.querySelector('canvas').getAttribute('aria-label')"
+            assert "update 10, step 4 of 4" in tab.evaluate(label)
+
+            tab.focus("#moment")
+            tab.keyboard.press("Home")
+            assert "update 1, step 4 of 4" in tab.evaluate(label)
+            assert tab.evaluate(picture) != last
+            tab.focus("#time")
+            tab.keyboard.press("Home")
+            assert "step 0 of 4: 1 of" in tab.evaluate(label)
+            tab.select_option("#agent", "1")
+            tab.select_option("#layer", "visits")
+            assert "all steps" in tab.evaluate(label)
+            tab.select_option("#layer", "arrows")
+            tab.focus("#play")
+            tab.keyboard.press("Enter")
+            assert tab.inner_text("#play") == "Pause"
+            while tab.evaluate("+document.getElementById('time').value") == 0:  # the page's policy forbids waiting by a script
+                tab.wait_for_timeout(20)
+            tab.keyboard.press("Enter")
+            assert tab.inner_text("#play") == "Play"
+
+            tab.select_option("#metric", "support")
+            tab.focus("#chart svg")
+            tab.keyboard.press("ArrowLeft")
+            assert re.search(r"after \d+ updates: .*second", tab.inner_text("#reading"), re.DOTALL)
+            tab.hover("#chart svg")
+            assert "after" in tab.inner_text("#reading")
+            found = axe.Axe().run(tab).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+            assert problems == []
