@@ -109,7 +109,7 @@ class MixtureUtility:
         gradient = jax.grad(of_shares)
 
         def best_share(shares: Array, direction: Array) -> Array:
-            def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
                 middle = (ends[0] + ends[1]) / 2
                 here = jnp.where(is_reachable, jnp.maximum(shares + middle * direction, _LEAST_SHARE), 0.0)
                 is_uphill = jnp.sum(jnp.where(is_reachable, gradient(here) * direction, 0.0)) > 0
