@@ -50,7 +50,7 @@ def explore(
     force: Annotated[bool, switch("Replace a run that is in the output directory.")] = False,
 ) -> int:
     """Train a team of agents that visit, together, as many different states as evenly as possible."""
-    find_here(config.world, config.algorithm, config.credit, config.entropy, *(world.features or ()))
+    find_here(config.world, config.algorithm, config.credit, config.objective, *(world.features or ()))
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()
@@ -168,6 +168,10 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
         console.print(f"states: {', '.join(projection.names)} on a grid of {projection.num_cells:,} cells; learnt from {how}")
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
+    if "bound" in summary.get("objective", {}):
+        of = summary["objective"]
+        kind = "which a team can reach" if of["exact"] else f"an upper bound by {of['method']}"
+        console.print(f"ceiling of the objective {of['name']}: {of['bound']:.4f}, {kind}", markup=False)
     if summary["is_stopped_early"]:
-        console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
+        console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the objective no longer grew")
     print_saved(console, out, "index.html")
