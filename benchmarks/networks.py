@@ -50,7 +50,7 @@ def measure(name: str, repeats: int) -> dict[str, float]:
     state = jax.jit(lambda key: algorithm.init(key, world))(jr.key(0))
     sizes = (algorithm.batch_size, algorithm.num_trajectories)
     played = timed("rollout", lambda key, team: play(key, team, world, *sizes), jr.key(1), state.team)
-    weights = timed("credit", lambda states: algorithm.weights(world, states), played.states)
+    weights = timed("credit", lambda states: algorithm.weights(world, states, state.team), played.states)
     acted = acted_in(played)
     for part, bonus in (("one gradient", None), ("one gradient with the entropy bonus", 1e-6)):
         timed(part, lambda team, *batch, bonus=bonus: team.gradient(*batch, bonus), state.team, acted, played.actions, weights)

@@ -11,8 +11,8 @@ from scipy import special
 
 import farflung.entropy.nearest
 from farflung.entropy import nearest
-from farflung.entropy.counts import Entropy
 from farflung.entropy.nearest import nearest_neighbours, num_duplicates
+from farflung.entropy.objective import Objective
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)
@@ -55,7 +55,7 @@ def expected_gains(states, neighbours, scale, is_ragged):
 
 
 def compiled(entropy):
-    return Entropy(jax.jit(entropy.value), jax.jit(entropy.gains))
+    return Objective(jax.jit(entropy.value), jax.jit(entropy.gains))
 
 
 def walks(*shape, seed=0):
@@ -183,7 +183,7 @@ def test_searching_on_the_host_never_deadlocks():
     program = """
 import jax, numpy as np
 import farflung.entropy.nearest
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from jax.sharding import Mesh, PartitionSpec
 
 jax.config.update("jax_num_cpu_devices", 2)

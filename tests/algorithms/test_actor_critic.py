@@ -13,6 +13,7 @@ from farflung import PGPSE, ActorCritic, Explore, Networks, play, train
 from farflung.algorithms import actor_critic as module
 from farflung.algorithms.chosen import UserParts, algorithm_for
 from farflung.algorithms.optimizers import optimizer
+from farflung.entropy.objective import Objective
 from farflung.policies import log_probabilities, neural_team
 from farflung.policies.rollout import Trajectories, acted_in
 from farflung.worlds.named_vectors import make_vector_world
@@ -99,7 +100,7 @@ def test_without_critic_and_discount_the_first_step_follows_the_causal_gradient(
             lambda one, two: np.testing.assert_allclose(one, two, atol=2e-4), getattr(steps, part), getattr(expected, part)
         )
     # Centred over the batch, the sums of rewards are the weights of the credit causal, but for their unit.
-    causal = np.asarray(PGPSE(2, 2, batch_size=3, credit="causal", networks=SMALL).weights(world, batch.states)) * 3
+    causal = np.asarray(PGPSE(2, 2, batch_size=3, credit="causal", networks=SMALL).weights(world, batch.states, state.team)) * 3
     others = (to_go.sum(axis=(0, 2), keepdims=True) - to_go.sum(axis=2, keepdims=True)) / 4
     np.testing.assert_allclose((to_go - others) * gains.std(), causal, atol=1e-5)
 
@@ -126,7 +127,7 @@ def test_steps_after_an_early_end_teach_nothing(falling):
     np.testing.assert_allclose((real.mean(), real.std()), (0, 1), atol=1e-5)
     gains = np.asarray(jax.jit(jax.vmap(falling.entropy.gains))(batch.states))[..., 1:]
     expected = np.where(has_acted, gains / gains[has_acted].std(), 0)  # not centred: that would reward or punish an early end
-    found = eqx.filter_jit(ActorCritic.rewards)(algorithm, falling, batch.states, jnp.asarray(has_acted))
+    found = eqx.filter_jit(ActorCritic.rewards)(algorithm, falling, state.team, batch.states, jnp.asarray(has_acted))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     after = learn(algorithm, falling, state, batch)
     noise = jnp.where(jnp.asarray(has_acted), batch.actions, 1 - batch.actions)  # actions that were never taken
@@ -257,9 +258,9 @@ def test_settings_for_another_algorithm_are_refused():
 
 
 def test_the_entropy_may_be_the_users_own():
-    twice = farflung.Entropy(lambda states: 2 * GAP.entropy.value(states), lambda states: -GAP.entropy.gains(states))
+    twice = Objective(lambda states: 2 * GAP.entropy.value(states), lambda states: -GAP.entropy.gains(states))
     config = Explore("point-gap", algorithm="actor-critic", agents=2, trajectories=2, batch_size=3, hidden=(5,))
-    plain, own = (algorithm_for(config, GAP, parts) for parts in (UserParts(), UserParts(entropy=twice)))
+    plain, own = (algorithm_for(config, GAP, parts) for parts in (UserParts(), UserParts(objective=twice)))
     state, batch = played(plain, GAP)
     one, other = (experience(each, GAP, state, batch).advantages for each in (plain, own))
     np.testing.assert_allclose(one, -np.asarray(other), atol=1e-4)

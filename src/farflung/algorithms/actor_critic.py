@@ -1,6 +1,6 @@
 r"""Actor-critic for teams of networks: each state's gain in entropy is a reward, and a critic learns what to expect.
 
-The reward of a step is the gain of the state that it leads to (`Entropy.gains`): what that state adds to the entropy of all
+The reward of a step is the gain of the state that it leads to (`Objective.gains`): what that state adds to the entropy of all
 states of the other trajectories and of its own past. The rewards after an action, without discount, add up to the weight that
 the credit `causal` gives it. A critic $V(o, t, i)$ of the observation, the time and the agent is subtracted. It doesn't depend
 on the action, so it leaves the expected gradient as it is, however wrong it may be. What does bias the gradient, for less
@@ -13,7 +13,6 @@ variance:
 With $\gamma = \lambda = 1$ and one step per batch, the estimate is that of `causal`, with another baseline.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,7 +25,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, Shaped, 
 from farflung.algorithms.optimizers import optimizer
 from farflung.config import NEURAL_OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
-from farflung.entropy.counts import Entropy
+from farflung.config.options import OBJECTIVE
+from farflung.entropy.named import named_objective
+from farflung.entropy.objective import ObjectiveIn
 from farflung.policies import Networks, log_probabilities, networks_of, neural_team, policy_entropies
 from farflung.policies.rollout import Trajectories, acted_in
 from farflung.worlds.encoder import Convolutions, convolutions, linear
@@ -117,8 +118,8 @@ class ActorCritic(eqx.Module):
     """Factor on that weight after each update."""
     is_independent: bool = eqx.field(static=True, default=False)
     """Whether each agent is trained for its own entropy alone."""
-    entropy: Callable[[Any], Entropy] | None = eqx.field(static=True, default=None)
-    """The entropy to maximise, as a function of the world; None for the world's own estimate."""
+    objective: ObjectiveIn | None = eqx.field(static=True, default=None)
+    """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
 
     def __check_init__(self) -> None:
         for name in ("num_agents", "num_trajectories", "batch_size", "steps_per_batch", "num_minibatches"):
@@ -169,7 +170,7 @@ class ActorCritic(eqx.Module):
         times, seen = _by_agent(jnp.broadcast_to(time, has_acted.shape)), _by_agent(acted)
         values = state.critic(state.team.inputs(seen), times)
         values = jnp.where(has_acted, _by_agent_back(values, has_acted.shape), 0.0)
-        rewards = self.rewards(world, trajectories.states, has_acted)
+        rewards = self.rewards(world, state.team, trajectories.states, has_acted)
         advantages = advantages_of(rewards, values, has_acted, self.discount, self.trace)
         old = log_probabilities(state.team, acted, trajectories.actions)
         # Standardised once for the whole batch, so that all of its parts weigh alike.
@@ -179,18 +180,22 @@ class ActorCritic(eqx.Module):
         return Experience(seen, actions, times, _by_agent(old), _by_agent(standardised), _by_agent(returns))
 
     def rewards(
-        self, world: Any, states: Float[Array, "batch agent trajectory times observation"], has_acted: Bool[Array, "b a k t"]
+        self,
+        world: Any,
+        team: Any,
+        states: Float[Array, "batch agent trajectory times observation"],
+        has_acted: Bool[Array, "batch agent trajectory time"],
     ) -> Float[Array, "batch agent trajectory time"]:
         """The gain of the state after each action, divided by the standard deviation of all; zero after an episode's end.
 
         If all episodes are equally long, the mean is subtracted as well: the critic need not learn it.
         """
-        entropy = world.entropy if self.entropy is None else self.entropy(world)
+        objective = world.entropy if self.objective is None else self.objective(world, team)
         if self.is_independent:
-            alone = jax.vmap(jax.vmap(lambda own: entropy.gains(own[None])[0]))(states)
+            alone = jax.vmap(jax.vmap(lambda own: objective.gains(own[None])[0]))(states)
             gains = alone[..., 1:]
         else:
-            gains = jax.vmap(entropy.gains)(states)[..., 1:]
+            gains = jax.vmap(objective.gains)(states)[..., 1:]
         mean, std = _moments(gains, has_acted)
         return jnp.where(has_acted, (gains if world.may_end_early else gains - mean) / std, 0.0)
 
@@ -252,12 +257,14 @@ def advantages_of(
     return jnp.moveaxis(jax.lax.scan(back, jnp.zeros_like(by_time[0]), by_time, reverse=True)[1], 0, -1)
 
 
-def actor_critic(config: Explore, world: Any, *, entropy: Callable[[Any], Entropy] | None = None) -> ActorCritic:
+def actor_critic(config: Explore, world: Any, *, objective: ObjectiveIn | None = None) -> ActorCritic:
     """The algorithm that a config asks for.
 
     Args:
-        entropy: instead of the world's own estimate.
+        objective: instead of the config's.
     """
+    if objective is None and config.objective != OBJECTIVE:
+        objective = named_objective(config.objective)
     return ActorCritic(
         num_agents=config.num_policies,
         num_trajectories=config.trajectories_per_policy,
@@ -275,7 +282,7 @@ def actor_critic(config: Explore, world: Any, *, entropy: Callable[[Any], Entrop
         entropy_bonus=config.entropy_bonus,
         bonus_decay=config.bonus_decay,
         is_independent=config.independent,
-        entropy=entropy,
+        objective=objective,
     )
 
 

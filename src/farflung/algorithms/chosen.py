@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from farflung.algorithms import Algorithm
 from farflung.algorithms.actor_critic import actor_critic
+from farflung.algorithms.diayn import diayn
 from farflung.algorithms.pgpse import pgpse
 from farflung.config import Explore
 from farflung.config.imports import check_installed, import_object, instance_of
 from farflung.config.options import ACTOR_CRITIC
-from farflung.entropy.counts import Entropy
 from farflung.entropy.credit import Credit
+from farflung.entropy.objective import Objective, ObjectiveIn, Utility
 from farflung.worlds.world import World
 
 _FOR_EVERY_ALGORITHM = {
@@ -20,10 +21,12 @@ _FOR_EVERY_ALGORITHM = {
 }
 """Settings that hold for an algorithm of a user's own too."""
 
+_NAMED: dict[str, Callable[[Explore, Any, Credit | None], Any]] = {"diayn": diayn}
+"""Algorithms beside pgpse, by name."""
 OwnAlgorithm = Algorithm | Callable[[Explore, Any], Algorithm]
 """An algorithm, or a function of a config and a world that makes one."""
-OwnEntropy = Entropy | Callable[[Any], Entropy]
-"""An entropy, or a function of a world that makes one."""
+OwnObjective = Objective | Utility | Callable[[Any], Objective]
+"""An objective, or a function of a world that makes one, such as a `Utility`."""
 
 
 class UserParts(NamedTuple):
@@ -31,7 +34,7 @@ class UserParts(NamedTuple):
 
     algorithm: OwnAlgorithm | None = None
     credit: Credit | None = None
-    entropy: OwnEntropy | None = None
+    objective: OwnObjective | None = None
 
 
 def algorithm_for(
@@ -57,18 +60,17 @@ def algorithm_for(
             check_installed(name, f"the {part} {name}")
         return import_object(name, part)
 
-    algorithm, credit, entropy = found("algorithm"), found("credit"), found("entropy")
+    algorithm, credit, objective = found("algorithm"), found("credit"), found("objective")
+    if algorithm is None and config.algorithm in _NAMED:
+        return _NAMED[config.algorithm](config, world, credit)
+    if algorithm is None and config.algorithm == ACTOR_CRITIC:
+        return actor_critic(config, world, objective=_in_world(objective, world))
     if algorithm is None:
-        if entropy is not None and not world.is_hosted:  # made once, from the world's concrete arrays
-            entropy = entropy if isinstance(entropy, Entropy) else entropy(world)
-        fixed = (lambda _: entropy) if isinstance(entropy, Entropy) else entropy
-        if config.algorithm == ACTOR_CRITIC:
-            return actor_critic(config, world, entropy=fixed)
-        return pgpse(config, world, credit=credit, entropy=fixed)
+        return pgpse(config, world, credit=credit, objective=_in_world(objective, world))
     made = instance_of(algorithm, "algorithm")
     if not isinstance(made, Algorithm) and callable(made):
-        made = made(config, world)  # which may use every setting, but not a credit or entropy of the user's own
-        ignored = {name for name, part in (("credit", credit), ("entropy", entropy)) if part is not None}
+        made = made(config, world)  # which may use every setting, but not a credit or objective of the user's own
+        ignored = {name for name, part in (("credit", credit), ("objective", objective)) if part is not None}
     else:
         ignored = {field.name for field in dataclasses.fields(Explore)} - _FOR_EVERY_ALGORITHM
     if not isinstance(made, Algorithm):
@@ -79,3 +81,15 @@ def algorithm_for(
             f"{name} is a setting of pgpse or actor-critic, and an algorithm of your own has its own settings: drop {name}"
         )
     return made
+
+
+def _in_world(objective: OwnObjective | None, world: World) -> ObjectiveIn | None:
+    """A user's objective as an algorithm takes it."""
+    if objective is None or isinstance(objective, Utility):
+        return objective
+    if isinstance(objective, Objective):
+        return lambda world, team: objective
+    if world.is_hosted:  # made anew as states are met
+        return lambda world, team: objective(world)
+    made = objective(world)  # once, from the world's concrete arrays
+    return lambda world, team: made

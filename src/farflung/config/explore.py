@@ -53,11 +53,15 @@ class Explore:
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.PGPSE
-    """Training algorithm: pgpse, the paper's policy gradient with all its credits; actor-critic (PPO), for networks alone; or
-    MODULE:NAME of your own."""
-    entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = options.ENTROPY
-    """Entropy to maximise: the world's own estimate (auto), or MODULE:NAME of your own."""
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.ALGORITHM
+    """Training algorithm: policy gradient on the objective (pgpse), policy gradient on a learned discriminator of the agents
+    (diayn), PPO with a critic for networks (actor-critic), or MODULE:NAME of your own."""
+    objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
+        options.OBJECTIVE
+    )
+    """What the team maximises: the entropy of all its states (state), the mean entropy of each agent's own states (own), how
+    well a state tells the agents apart (skills), the entropy of whole trajectories (trajectory), a weighted sum such as
+    own+2*skills, or MODULE:NAME of your own."""
     updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
     """Policy updates (N in the paper)."""
     credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(options.CREDITS) + "}|MODULE:NAME")] = DERIVED
@@ -108,7 +112,7 @@ class Explore:
     independent: bool = False
     """Train another baseline instead: each agent maximises the entropy of its own states."""
     stop_when_flat: bool = False
-    """Stop early when the mean entropy no longer grows."""
+    """Stop early when the mean of the objective no longer grows."""
     seeds: tuple[int, ...] = options.PAPER_SEEDS
     """Random seeds: one independent training per seed, all in parallel."""
     log_every: Annotated[int | None, default_is("20 to 200 records, at most 1000 updates apart")] = None
@@ -142,10 +146,11 @@ class Explore:
                 object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         checks.check_learning(self)
-        for name, known in (("algorithm", options.ALGORITHMS), ("entropy", (options.ENTROPY,)), ("credit", options.CREDITS)):
+        for name, known in (("algorithm", options.ALGORITHMS), ("credit", options.CREDITS)):
             checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 checks.check_name(name, getattr(self, name), known)
+        self._check_objective()
         names_of = {"policy": options.POLICIES, "std": options.STDS, "over_trajectories": options.ESTIMATORS}
         for name, names in names_of.items():
             checks.check_name(name, getattr(self, name), names)
@@ -188,7 +193,7 @@ class Explore:
             if "policy" in self.given:
                 self._check_no_table()
             return Explore(**{**self.given, "policy": "neural"}).resolved(has_vectors=True)
-        if self.algorithm == options.PGPSE and (unused := self.given.keys() & {*options.ONLY_FOR_ACTOR_CRITIC}):
+        if self.algorithm == options.ALGORITHM and (unused := self.given.keys() & {*options.ONLY_FOR_ACTOR_CRITIC}):
             raise ValueError(f"{' and '.join(sorted(unused))} are for the algorithm actor-critic, which trains networks")
         if has_vectors:
             return self
@@ -215,8 +220,8 @@ class Explore:
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; those that older versions don't know only if they are not the default ones."""
         defaults: dict[str, Any] = {
-            "algorithm": options.PGPSE,
-            "entropy": options.ENTROPY,
+            "algorithm": options.ALGORITHM,
+            "objective": options.OBJECTIVE,
             "over_trajectories": options.ESTIMATORS[0],
         }
         defaults |= {field.name: field.default for field in fields(self) if field.name in options.ONLY_FOR_ACTOR_CRITIC}
@@ -269,6 +274,20 @@ class Explore:
                 "actor-critic has the credit causal and averages over trajectories: "
                 "for another credit, for combinations or over_trajectories, choose the algorithm pgpse"
             )
+
+    def _check_objective(self) -> None:
+        checks.check_text("objective", self.objective)
+        if self.algorithm == "diayn" and (self.objective != options.OBJECTIVE or self.independent or self.num_policies < 2):
+            raise ValueError("diayn has its own objective, for at least 2 policies that learn together: leave out the others")
+        if ":" in self.objective:
+            return
+        terms = options.objective_terms(self.objective)
+        if self.independent and self.objective != options.OBJECTIVE:
+            raise ValueError("--independent maximises each agent's own entropy of states: leave out --objective")
+        if "skills" in terms and self.num_policies < 2:
+            raise ValueError("the objective skills tells agents apart: it needs at least 2 policies")
+        if "trajectory" in terms and self.trajectories * self.agents < 2:
+            raise ValueError("the objective trajectory needs at least 2 trajectories: choose more agents or trajectories")
 
     def _check_no_table(self) -> None:
         if self.policy in options.TABLES:

@@ -1,5 +1,6 @@
 """Names and defaults that several configs share, and how the command line shows their options."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
@@ -30,10 +31,12 @@ COMPILED_TWINS = {
 SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")
 """JAX suites whose environments are worlds, under names such as `gymnax:MountainCar-v0`."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
-PGPSE, ACTOR_CRITIC = ALGORITHMS = ("pgpse", "actor-critic")
-"""The training algorithms: for tables and networks, and for networks alone."""
-ENTROPY = "auto"
-"""The default entropy: the one that the world proposes."""
+ALGORITHM, ACTOR_CRITIC, OBJECTIVE = "pgpse", "actor-critic", "state"
+"""The default training algorithm, the one for networks alone, and the default objective (the entropy of states that the world
+proposes)."""
+ALGORITHMS = (ALGORITHM, "diayn", ACTOR_CRITIC)
+OBJECTIVES = ("state", "own", "skills", "trajectory")
+_TERM = re.compile(r"(?:(\d+(?:\.\d*)?)\*)?([a-z]+)")
 CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
@@ -47,6 +50,8 @@ METRICS = (
     "diversity",
     "policy_entropy",
     "particle_entropy",
+    "trajectory_entropy",
+    "objective",
     "percent_of_ceiling",
 )
 """Scores by which runs can be compared: the recorded metrics and the percentage of the ceiling."""
@@ -115,6 +120,22 @@ else:
     Rate = float | tuple[float, ...]  # one for all seeds or, in Python, one for each
 DERIVED: Any = None
 """The default of a `Derived` field; the config replaces it by a value."""
+
+
+def objective_terms(text: str) -> dict[str, float]:
+    """The names in an objective and their weights.
+
+    >>> objective_terms("own+0.5*skills")
+    {'own': 1.0, 'skills': 0.5}
+    """
+    found = [_TERM.fullmatch(term) for term in text.replace(" ", "").split("+")]
+    terms = {match[2]: float(match[1] or 1) for match in found if match is not None}
+    if len(terms) < len(found) or terms.keys() - {*OBJECTIVES} or not all(terms.values()):
+        known = ", ".join(OBJECTIVES)
+        raise ValueError(
+            f"objective must be {known}, a sum with weights such as own+2*skills, or MODULE:NAME, not {text!r:.80}"
+        )
+    return terms
 
 
 def default_is(text: str, metavar: str = "INT", kind: Any = None) -> object:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung.config import Explore
 from farflung.config.checks import check_playing, free_memory, whole_number, whole_seeds
-from farflung.config.options import PGPSE
+from farflung.config.options import ALGORITHM
 from farflung.data.archives import load_dataset, write_dataset
 from farflung.data.episodes import Dataset, Source, blank_after_ends, cut, joined, vector_episodes
 from farflung.data.goals import Place, Reward, relabel
@@ -157,7 +157,7 @@ def _about(config: Explore, seed: int, *, is_random: bool) -> dict[str, Any]:
     kind = "single" if config.single else "independent" if config.independent else "agents"
     players = "one agent" if config.single or config.agents == 1 else f"{config.agents} agents"
     return {
-        "algorithm": "PGPSE" if config.algorithm == PGPSE else config.algorithm,
+        "algorithm": "PGPSE" if config.algorithm == ALGORITHM else config.algorithm,
         "description": f"What {players} saw that learnt to explore {config.world} without reward",
         "team": f"{Path(config.world).stem}-{config.agents}-{kind}/seed-{seed}",
         "config": config.as_json(),

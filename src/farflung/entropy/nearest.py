@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def nearest_neighbours(
     angles: Sequence[int] = (),
     is_ragged: bool = False,
     floor: float = _FLOOR,
-) -> Entropy:
+) -> Objective:
     r"""The entropy of the states' density, in nats, estimated from each state's distance to its k-th nearest neighbour.
 
     It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
@@ -122,7 +122,7 @@ def nearest_neighbours(
         is_counted = _is_real(points).reshape(own.shape) & (num_there > 0)
         return jnp.where(is_counted, gain, 0.0).reshape(states.shape[:3])
 
-    return Entropy(value, gains)
+    return Objective(value, gains)
 
 
 def num_duplicates(

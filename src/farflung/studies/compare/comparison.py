@@ -24,7 +24,7 @@ _OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0, "success": 1.
 _SIZES = {"agents": "m", "trajectories": "K"}
 _BASELINES = ("single", "independent")
 _NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZES, *_BASELINES}
-_NAMED_BY_VALUE = ("credit", "optimizer")
+_NAMED_BY_VALUE = ("objective", "credit", "optimizer")
 _DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
 
 Result = Run | Reached | Learned | OfflineScores
