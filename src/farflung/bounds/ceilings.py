@@ -77,7 +77,7 @@ def ceiling(
     >>> round(ceiling("room-det", agents=2).normalized_bound, 4)
     0.748
     >>> round(np.exp(ceiling("room-det", agents=2, objective="trajectory").bound))  # the number of trajectories
-    15810
+    15809
 
     Args:
         world: a world with a transition table, or its name as in `farflung explore`.

@@ -8,7 +8,8 @@ steps.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from farflung.bounds.flows import Flows, flows_of
 from farflung.worlds.tabular import TabularMDP

@@ -20,7 +20,6 @@ from farflung.entropy.counts import decompose
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
-from farflung.runs.statistics import mean_and_interval
 from farflung.studies.explore import explore_config
 from farflung.worlds.named import as_world
 from farflung.worlds.world import World
@@ -170,8 +169,8 @@ def skills(found: list[Measured]) -> Figure:
         names = list(measured.values)
         for axis, measure in zip(axes, _SKILLS, strict=True):
             values = np.stack([measured.values[name][measure] for name in names], axis=1)
-            mean, half_width = mean_and_interval(values)
-            axis.barh(range(len(names)), mean, xerr=half_width, color=[*_COLORS][: len(names)], height=0.7)
+            axis.barh(range(len(names)), values.mean(axis=0), color=[*_COLORS][: len(names)], height=0.7, alpha=0.7)
+            axis.plot(values.T, np.arange(len(names))[:, None] * np.ones(len(values)), "k.", ms=4)  # each seed
             axis.set_xlabel(MEASURES[measure], fontsize=8)
             axis.grid(alpha=0.25, axis="x")
         axes[0].set_yticks(range(len(names)), [plain(name) for name in names])
