@@ -177,7 +177,11 @@ gymnasium.register("Failing-v0", entry_point=Failing, max_episode_steps=2)
 
 @pytest.mark.parametrize("error", [SystemExit, ZeroDivisionError])
 @pytest.mark.parametrize(
-    ("when", "message"), [("init", r"Gymnasium cannot make 'Failing-v0': \w+: 0"), ("step", r"Failing-v0 failed \(\w+: 0\)")]
+    ("when", "message"),
+    [
+        ("init", r"Gymnasium cannot make 'Failing-v0': \w+ in line \d+ of test_current_folder.py: 0"),
+        ("step", r"Failing-v0 failed \(\w+: 0\)"),
+    ],
 )
 def test_an_environment_that_exits_or_raises_has_failed(when, message, error):
     with warnings.catch_warnings():

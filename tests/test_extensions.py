@@ -123,7 +123,7 @@ def test_the_functions_with_keys_agree_with_those_of_uniform_numbers():
         ({"horizon": None}, "how long is an episode"),
         ({"names": ("x",)}, "1 names for 2 numbers"),
         ({"step": lambda self, key, state, action: state + jnp.zeros(3)}, "failed with random actions"),
-        ({"observe": lambda self, state: state * jnp.nan}, "no finite observation"),
+        ({"observe": lambda self, state: state * jnp.nan}, "an observation that is not finite after reset"),
     ],
 )
 def test_a_jax_world_that_cannot_be_is_refused_in_one_line(example, change, message):

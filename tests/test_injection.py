@@ -59,7 +59,7 @@ def test_a_page_runs_nothing_that_it_is_given(text):
     html = render("ablate.html.j2", **shared, times_fewer=[], num_ordered=1, num_variances=1, **tables, **texts)
     assert_harmless(html, num_images=1)
     image = {"title": text, "width": text, "png": text.encode()}
-    assert_harmless(render("notebook.html.j2", facts=facts, image=image, table=table), num_images=1)
+    assert_harmless(render("notebook.html.j2", facts=facts, image=image, table=table, player=None), num_images=1)
 
 
 @pytest.mark.parametrize("text", HOSTILE[1:2])

@@ -23,7 +23,7 @@ from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
 from farflung.runs.files import FORMAT_VERSION, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import METRICS, WORLD, world_to_bytes
-from farflung.training.progress import HostStatistics, Moments, Progress, TrainingState
+from farflung.training.progress import NO_MOMENTS, HostStatistics, Moments, Progress, TrainingState
 from farflung.worlds.world import World
 
 MINUTES = 2.0
@@ -41,11 +41,11 @@ class Checkpoint:
 
     training_state: TrainingState
     records: MetricsTable
-    moments: Moments
     seconds: float
     """Training time so far."""
     world: World | None
     """A host-stepped world with the states that were numbered so far; None for worlds whose file is enough."""
+    moments: Moments = NO_MOMENTS
 
 
 @dataclass
@@ -91,7 +91,9 @@ class Checkpointer:
         is_count_reached = self.num_updates is not None and num_new >= self.num_updates
         return num_new > 0 and (is_count_reached or time.monotonic() - self._last_time >= 60 * self.minutes)
 
-    def write(self, progress: Progress, records: MetricsTable, moments: Moments, seconds: float) -> None:
+    def write(
+        self, progress: Progress, records: MetricsTable, seconds: float, moments: Moments = NO_MOMENTS
+    ) -> None:
         """Writes a checkpoint and removes the oldest. If the disk is full, it warns once and training continues."""
         self._last_update, self._last_time = progress.update, time.monotonic()
         try:
@@ -256,13 +258,13 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     records = MetricsTable(config.seeds, checkpointer.folder / METRICS, num_bytes, checksum)
     if records:
         records.table(num_updates=update)  # raises ValueError if it is damaged
-    moments = Moments(arrays["moments"], arrays["shown"]) if "moments" in arrays else Moments()
+    moments = Moments(arrays["moments"], arrays["shown"]) if "moments" in arrays else NO_MOMENTS
     run.check_moments(moments.updates, update)
     if moments.shown.shape[:2] != (len(moments.updates), len(config.seeds) if len(moments.updates) else 0):
         raise ValueError("its moments don't have episodes of each seed")
     for played in moments.shown:
         run.check_episodes(played[0], config, checkpointer.world)
-    return Checkpoint(TrainingState(update, leaves, host_statistics), records, moments, seconds, world)
+    return Checkpoint(TrainingState(update, leaves, host_statistics), records, seconds, world, moments)
 
 
 def _host_statistics(

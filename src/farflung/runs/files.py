@@ -93,21 +93,23 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
                 folder.rmdir()  # fails unless it is empty
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file that appears under its name only when it is complete and on the disk."""
-    with complete_file(path) as new:
+def write_atomically(path: Path, content: str | bytes, *, is_lasting: bool = True) -> None:
+    """Writes a file that appears under its name only when it is complete and, if it must last, on the disk."""
+    with complete_file(path, is_lasting=is_lasting) as new:
         new.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
-def complete_file(path: Path) -> Iterator[Path]:
-    """A hidden file to write, which takes the name `path` when it is complete and on the disk."""
+def complete_file(path: Path, *, is_lasting: bool = True) -> Iterator[Path]:
+    """A hidden file to write, which takes the name `path` when it is complete and, if it must last, on the disk."""
     new = path.with_name(f".{path.name}")
     try:
         yield new
-        sync(new)
+        if is_lasting:
+            sync(new)
         new.replace(path)
-        sync(path.parent)
+        if is_lasting:
+            sync(path.parent)
     finally:
         new.unlink(missing_ok=True)
 

@@ -23,7 +23,7 @@ from farflung.runs.run import Playback, Run, final_values, steps_per_update, typ
 from farflung.training.divergence import TrainingMonitor
 from farflung.training.loop import train
 from farflung.training.metrics import Metrics, normalized
-from farflung.training.progress import HostStatistics, Moments, Progress, TrainingState, moments_of
+from farflung.training.progress import NO_MOMENTS, HostStatistics, Moments, Progress, TrainingState, moments_of
 from farflung.worlds.world import World
 
 _LEAST_GROWTH = 1e-3
@@ -122,7 +122,7 @@ def finish(
     latest, is_interrupted, is_flat = trials.start, False, False
     monitor, seeds = TrainingMonitor(trials.configs, trials.worlds, latest), trials.configs[0].seeds * len(trials.configs)
     table = checkpoint.records if checkpoint else checkpointer.new_metrics_table() if checkpointer else MetricsTable(seeds)
-    moments = checkpoint.moments if checkpoint else Moments()
+    moments = checkpoint.moments if checkpoint else NO_MOMENTS
     to_show = set(moments_of(num_updates, trials.configs[0].log_every))
     seconds_before = checkpoint.seconds if checkpoint else 0.0
     if table and on_records is not None:
@@ -154,14 +154,14 @@ def finish(
             if is_diverged or is_interrupted or is_flat or monitor.has_too_many_faults(latest):
                 break
             if checkpointer is not None and checkpointer.is_due(latest):
-                checkpointer.write(latest, table, moments, seconds())
+                checkpointer.write(latest, table, seconds(), moments)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         if is_interrupted:
             jax.block_until_ready(jax.live_arrays())  # work that is still queued must not outlive the process
         if checkpointer is not None and latest.update > 0 and table:
-            checkpointer.write(latest, table, moments, seconds())
+            checkpointer.write(latest, table, seconds(), moments)
     if not table:
         if monitor.reason:
             raise ValueError(monitor.reason)

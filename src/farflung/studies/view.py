@@ -15,11 +15,11 @@ from farflung.config import Explore
 from farflung.config.checks import check_text
 from farflung.config.reading import member, parse_object, read_bytes, read_object, read_text, reading
 from farflung.runs.destinations import CONFIG, UNFINISHED
-from farflung.runs.files import to_json
+from farflung.runs.files import to_json, write_atomically
 from farflung.runs.metrics_table import Columns
 from farflung.runs.run import Playback, Run, load_run, read_config
 from farflung.training.metrics import Metrics
-from farflung.training.progress import Moments
+from farflung.training.progress import NO_MOMENTS, Moments
 from farflung.worlds.world import World
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class LiveRun:
     def __init__(self, config: Explore, world: World, name: str, folder: Path) -> None:
         self._about, self._file = (config, world, name), folder / _LIVE
         self._records: list[Columns] = []
-        self._moments = Moments()
+        self._moments = NO_MOMENTS
         self._next_time = 0.0
         self._pool = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
@@ -84,10 +84,8 @@ class LiveRun:
             columns = np.concatenate(updates), np.concatenate(steps), Metrics.joined(metrics)
         playback = Playback(config.seeds[0], moments.updates, moments.shown[:, 0]) if len(moments.updates) else None
         content = to_json(described_unfinished(*self._about, columns, playback))
-        new = self._file.with_name(f".{_LIVE}")
-        with contextlib.suppress(OSError):  # of no importance to the training; nothing waits for the disk
-            new.write_text(content, encoding="utf-8")
-            new.replace(self._file)
+        with contextlib.suppress(OSError):  # of no importance to the training, which doesn't wait for the disk
+            write_atomically(self._file, content, is_lasting=False)
 
 
 def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:

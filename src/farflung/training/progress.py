@@ -94,6 +94,9 @@ class Moments(NamedTuple):
         return Moments(np.append(self.updates, update), np.concatenate([self.shown, new]) if len(self.updates) else new)
 
 
+NO_MOMENTS = Moments()
+
+
 class Divergence(NamedTuple):
     """The first update after which a team was no longer finite."""
 
