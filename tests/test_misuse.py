@@ -50,13 +50,14 @@ DATA = farflung.load_dataset(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
         (lambda: farflung.MultiDiscrete(3), "the numbers of actions must be a sequence such as (2, 3), not 3"),
         (lambda: farflung.Box("ab", (1,)), "the bounds of a Box must be numbers such as (-1, 1), not 'ab'"),
         (lambda: farflung.Box((0, np.nan), (1, 2)), "the bounds of a Box must be numbers"),
-        (lambda: farflung.Box((0, 0), (1, 0)), "each bound in low needs a larger one in high, not (0.0, 0.0) and (1.0, 0.0)"),
+        (lambda: farflung.Box((0, 1), (1, 0)), "each number of a Box needs low up to high, not (0.0, 1.0) and (1.0, 0.0)"),
         (lambda: several("worlds", 3), "worlds must be a sequence, not 3"),
         (lambda: check_positive("seconds", 10**400), "seconds must be a positive number, not 1000"),
         (
             lambda: farflung.relabel(DATA, reward=lambda *_: np.full(DATA.num_transitions, np.nan)),
             "must return finite numbers",
         ),
+        (lambda: farflung.relabel(DATA, reward=lambda *_: 1 / 0), "fails: ZeroDivisionError in line"),
     ],
 )
 def test_a_wrong_argument_is_named_in_one_line(call, message):

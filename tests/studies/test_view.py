@@ -99,6 +99,15 @@ def test_a_damaged_run_is_told_beside_the_others(runs, tmp_path):
         assert [row["title"] for row in rows if "problem" not in row] == ["x", "team"]
 
 
+def test_episodes_whose_page_would_fill_the_memory_are_not_read(runs, tmp_path, monkeypatch):
+    run = farflung.load_run(runs / "team")
+    playback = run.playback._replace(updates=np.array([1]), moments=np.zeros((1, 100_000, 2, 1, 4), np.int8))
+    farflung.save_run(dataclasses.replace(run, playback=playback), tmp_path / "run")
+    monkeypatch.setattr("farflung.config.reading.MOST_BYTES_UNPACKED", 10**6)
+    with pytest.raises(ValueError, match=r"would take \d+,\d+,\d+ bytes of memory"):
+        farflung.load_run(tmp_path / "run")
+
+
 def test_a_hostile_neighbour_and_an_odd_name_are_no_reason_to_have_no_page(runs, tmp_path):
     run = farflung.load_run(runs / "team")
     other = dataclasses.replace(run, config=dataclasses.replace(run.config, independent=True))

@@ -45,7 +45,7 @@ def _bounds(bounds: Any) -> tuple[float, ...]:
         found = np.asarray(bounds, float)
     except (TypeError, ValueError):
         found = np.zeros(())
-    if found.ndim != 1 or not found.size or np.isnan(found).any():
+    if found.ndim != 1 or np.isnan(found).any():
         raise ValueError(f"the bounds of a Box must be numbers such as (-1, 1), not {bounds!r:.80}")
     return tuple(found.tolist())
 
@@ -89,8 +89,8 @@ class Box(eqx.Module):
     dtype = "float32"
 
     def __check_init__(self) -> None:
-        if len(self.low) != len(self.high) or not np.less(self.low, self.high).all():
-            raise ValueError(f"each bound in low needs a larger one in high, not {self.low!r:.80} and {self.high!r:.80}")
+        if len(self.low) != len(self.high) or not np.less_equal(self.low, self.high).all():
+            raise ValueError(f"each number of a Box needs low up to high, not {self.low!r:.80} and {self.high!r:.80}")
 
     @property
     def size(self) -> int:
@@ -402,6 +402,8 @@ def read_actions(fields: Any) -> Actions:
         raise ValueError("actions have either num, or nums, or low and high")
     low = read_numbers("low", fields["low"], are_finite=False)
     high = read_numbers("high", fields["high"], len(low), are_finite=False)
+    if not all(map(operator.lt, low, high)):
+        raise ValueError("actions need low below high")
     return Box(low, high)
 
 
