@@ -91,12 +91,17 @@ class LiveRun:
             new.replace(self._file)
 
 
-def page_of(run: Run, folder: Path) -> str:
-    """The page of a run that is about to be saved in a folder, with comparable runs that lie beside it."""
+def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:
+    """The page of a run that is about to be saved in a folder.
+
+    Args:
+        has_picture: whether the run is saved with its figure; its page then compares it with runs that lie beside it.
+    """
     from farflung.figures.player import described, run_page
 
-    title, files = printable(folder.name), [_PICTURE, "metrics.csv", "summary.json", "config.json"]
-    return run_page([described(run, title, beside=_beside(run, folder), files=files)], title)
+    title, others = printable(folder.name), _beside(run, folder) if has_picture else []
+    files = [*([_PICTURE] if has_picture else []), "metrics.csv", "summary.json", "config.json"]
+    return run_page([described(run, title, beside=others, files=files)], title)
 
 
 def _beside(run: Run, folder: Path) -> list[dict[str, Any]]:
