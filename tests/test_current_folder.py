@@ -130,6 +130,16 @@ def test_an_environment_may_lie_beside_the_module_that_registers_it(here):
         importlib.import_module("own_parts")
 
 
+def test_an_installed_module_that_the_user_names_finds_nothing_here(here, tmp_path_factory, monkeypatch):
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "own_installed.py").write_text("import own_optional")
+    (here / "own_optional.py").write_text("")
+    monkeypatch.syspath_prepend(installed)
+    find_here("own_installed:World")
+    with pytest.raises(ImportError, match="own_optional"):
+        importlib.import_module("own_installed")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -63,6 +63,14 @@ class Falling(eqx.Module):
         return state[1] < 0
 
 
+@pytest.mark.parametrize("name", ["tempfile:TemporaryDirectory", "os:getcwd"])
+def test_nothing_is_made_or_called_because_a_file_names_it(name):
+    arrays = farflung.from_jax(Falling(jnp.float32(1))).to_arrays()
+    forged = {"jax": np.array(json.dumps(json.loads(str(arrays["jax"])) | {"name": name}))}
+    with pytest.raises(ValueError, match=f"{name} is no JAX world"):
+        read_world(forged).with_environment()
+
+
 class NeverOver(Falling):
     """The same with an `is_over` that is never true: the derived `may_end_early` is safe, not exact."""
 

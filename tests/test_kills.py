@@ -33,11 +33,15 @@ COMMANDS = {
     "compare --force": ((*COMPARE, "--force"), 2),
     "film": (FILM, 2),
     "film --force": ((*FILM, "--out", "film.gif", "--force"), 0),
-    "ceiling": (("ceiling", "room-det", "--agents", "1", "--horizon", "3", "--out", "out", "--quiet"), 0),
+    "ceiling": (
+        ("ceiling", "room-det", "--agents", "1", "--horizon", "3", "--time-limit", "1e6", "--out", "out", "--quiet"),
+        0,
+    ),
     "reproduce --force": (("reproduce", *SUITE, "--out", "out", "--force"), 0),
 }
 """With the number of events that are tested in CI; the rarer ones have the same ways as others."""
 ALL = os.environ.get("KILLS") == "all"
+_CEILINGS = ("studies.explore._CEILING_SECONDS", "studies.reproduce.experiment._CEILING_SECONDS")
 TIMES = {"seconds", "compile_seconds", "steps_per_second", "sha256", "checksum", "training_seconds"}
 
 
@@ -61,6 +65,8 @@ def inputs(tmp_path_factory):
 def _quick(monkeypatch):
     monkeypatch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)
     monkeypatch.setattr("farflung.data.collecting._TRANSITIONS_PER_PART", 60)  # two parts
+    for limit in ("cli.optima._SECONDS_FOR_INFINITE_TRIALS", *_CEILINGS, "studies.view._SECONDS_BETWEEN"):
+        monkeypatch.setattr(f"farflung.{limit}", 10**6)  # results and events don't depend on how busy the machine is
 
 
 def folder_for(name, folder, inputs):

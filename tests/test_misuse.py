@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from tests.fuzzing.broken import FIXTURES, VERSIONS
 
 import farflung
-from farflung.config.checks import check_positive, whole_seeds
+from farflung.config.checks import check_positive, several, whole_seeds
 from farflung.config.signatures import described, fits
 from farflung.runs.files import to_csv
 
@@ -46,11 +46,18 @@ DATA = farflung.load_dataset(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
         (lambda: farflung.Dataset(*"abcdefgh"), "Dataset(): observations must be an array"),
         (lambda: farflung.Run(*[3] * 8), "Run(): config must be an Explore, not 3"),
         (lambda: farflung.play(3, 3, 3, 3, 3), "play(): key must be an array"),
+        (lambda: farflung.Discrete(0), "the number of actions must be at least 1, not 0"),
+        (lambda: farflung.MultiDiscrete(3), "the numbers of actions must be a sequence such as (2, 3), not 3"),
+        (lambda: farflung.Box("ab", (1,)), "the bounds of a Box must be numbers such as (-1, 1), not 'ab'"),
+        (lambda: farflung.Box((0, np.nan), (1, 2)), "the bounds of a Box must be numbers"),
+        (lambda: farflung.Box((0, 1), (1, 0)), "each number of a Box needs low up to high, not (0.0, 1.0) and (1.0, 0.0)"),
+        (lambda: several("worlds", 3), "worlds must be a sequence, not 3"),
         (lambda: check_positive("seconds", 10**400), "seconds must be a positive number, not 1000"),
         (
             lambda: farflung.relabel(DATA, reward=lambda *_: np.full(DATA.num_transitions, np.nan)),
             "must return finite numbers",
         ),
+        (lambda: farflung.relabel(DATA, reward=lambda *_: 1 / 0), "fails: ZeroDivisionError in line"),
     ],
 )
 def test_a_wrong_argument_is_named_in_one_line(call, message):

@@ -41,6 +41,15 @@ def test_a_policy_learnt_from_rewards_gets_them(corridor):
     assert [label.get_text() for label in axis.get_xticklabels()] == ["seed 0", "seed 1", "dataset", "random"]
 
 
+@pytest.mark.parametrize(
+    "wrappers", [3, [{"name": "x", "entry_point": "farflung.worlds.as_gymnasium.tasks:PaidBy", "kwargs": {}}]]
+)
+def test_an_environment_that_cannot_be_made_is_one_line(corridor, wrappers):
+    forged = json.dumps(json.loads(corridor.source.environment) | {"additional_wrappers": wrappers})
+    with pytest.raises(ValueError, match="the dataset's environment cannot be"):
+        learn_offline(dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=forged)))
+
+
 def test_scores_are_normalised_between_random_actions_and_the_reference(corridor):
     found = learn_offline(corridor, seeds=(0,), batches=1, reference=3.0)
     random = found.random_returns.mean()

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ from tests.studies.pages import browser, needs_browser
 
 import farflung
 from farflung.cli import main
-from farflung.studies.view import LiveRun, application
+from farflung.studies.view import _NOTHING_YET, LiveRun, application, page_of
 from farflung.training.progress import Moments
 
 SMALL = {"agents": 2, "batch_size": 4, "preset": "paper", "updates": 10, "seeds": (0, 1)}
@@ -84,11 +85,39 @@ def test_a_damaged_run_is_told_beside_the_others(runs, tmp_path):
     (tmp_path / "good").symlink_to(runs / "team")  # a link leads out of the folder
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{")
-    farflung.save_run(farflung.load_run(runs / "team"), tmp_path / "team")
+    farflung.save_run(run := farflung.load_run(runs / "team"), tmp_path / "team")
+    farflung.save_run(dataclasses.replace(run, summary={"farflung": "0.1.0"}), tmp_path / "less")
+    begun = json.dumps({**_NOTHING_YET, "title": "x", "about": "x"})
+    for name, live in {"text": begun.replace("{}", '"x"'), "number": begun.replace("[]", "NaN"), "odd\udcff": begun}.items():
+        (tmp_path / name / "unfinished").mkdir(parents=True)
+        (tmp_path / name / "unfinished" / "config.json").write_text("{}")
+        (tmp_path / name / "unfinished" / "live.json").write_text(live)
     with served(tmp_path) as address:
         page = get(f"{address}/")[2].decode()
         rows = json.loads(page.partition('id="runs">')[2].partition("</script>")[0])
-        assert [(row["title"], "problem" in row) for row in rows] == [("bad", True), ("team", False)]
+        assert [row["title"] for row in rows if "problem" in row] == ["bad", "less", "number", "text"]
+        assert [row["title"] for row in rows if "problem" not in row] == ["x", "team"]
+
+
+def test_episodes_whose_page_would_fill_the_memory_are_not_read(runs, tmp_path, monkeypatch):
+    run = farflung.load_run(runs / "team")
+    playback = run.playback._replace(updates=np.array([1]), moments=np.zeros((1, 100_000, 2, 1, 4), np.int8))
+    farflung.save_run(dataclasses.replace(run, playback=playback), tmp_path / "run")
+    monkeypatch.setattr("farflung.config.reading.MOST_BYTES_UNPACKED", 10**6)
+    with pytest.raises(ValueError, match=r"would take \d+,\d+,\d+ bytes of memory"):
+        farflung.load_run(tmp_path / "run")
+
+
+def test_a_hostile_neighbour_and_an_odd_name_are_no_reason_to_have_no_page(runs, tmp_path):
+    run = farflung.load_run(runs / "team")
+    other = dataclasses.replace(run, config=dataclasses.replace(run.config, independent=True))
+    farflung.save_run(other, tmp_path / "good")
+    farflung.save_run(dataclasses.replace(other, summary={"farflung": "0.1.0"}), tmp_path / "bad")
+    page = page_of(run, tmp_path / "odd\udcff")
+    (shown,) = json.loads(page.partition('id="runs">')[2].partition("</script>")[0])
+    assert shown["title"] == "odd\\udcff"
+    assert [each["title"] for each in shown["beside"]] == ["good"]
+    page.encode()
 
 
 def test_a_training_in_progress_can_be_watched_from_its_beginning(tmp_path):

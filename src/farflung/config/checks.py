@@ -60,6 +60,13 @@ def check_text(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a text of at most {_LONGEST} printable characters, not {value!r:.80}")
 
 
+def several(name: str, values: Any) -> tuple[Any, ...]:
+    """The values as a tuple; raises ValueError unless they are a sequence."""
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise ValueError(f"{name} must be a sequence, not {values!r:.80}")
+    return tuple(values)
+
+
 def whole_seeds(seeds: Any) -> tuple[int, ...]:
     """The seeds as ints; raises ValueError unless there are some, from 0 to 2^32 - 1."""
     if not isinstance(seeds, Iterable):
@@ -186,8 +193,10 @@ def optional_package(name: str, installed_by: str) -> Any:
     """Imports an optional package; if it is missing, the ValueError names the extra to install."""
     try:
         return importlib.import_module(name)
-    except ImportError:
-        raise ValueError(f"this needs {name.split('.')[0]}: pip install {installed_by}") from None
+    except ImportError as error:
+        package = name.partition(".")[0]
+        lacks = f", which fails ({error})" if (error.name or "").partition(".")[0] != package else ""
+        raise ValueError(f"this needs {package}{lacks}: pip install {installed_by}") from None
 
 
 def check_name(kind: str, name: Any, known: Sequence[str]) -> None:

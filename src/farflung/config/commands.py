@@ -462,7 +462,7 @@ class _Suite:
         for name, value in preview.items() if is_preview else ():
             object.__setattr__(self, name, value)
         for name in ("worlds", "agents"):
-            values = tuple(getattr(self, name))
+            values = checks.several(name, getattr(self, name))
             object.__setattr__(self, name, values)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} must be one or more, all different")
@@ -540,7 +540,7 @@ class Ablate(_Suite):
         preview |= {"paper_updates": 2000, "batches": 50}
         self._check(("seeds", "updates", "paper_updates", "batches"), preview, is_preview=self.quick)
         for name, known in (("credits", options.CREDITS), ("optimizers", options.OPTIMIZERS)):
-            for each in getattr(self, name):
+            for each in checks.several(name, getattr(self, name)):
                 checks.check_name(name.removesuffix("s"), each, known)
             object.__setattr__(self, name, tuple(each for each in known if each in getattr(self, name)))
             if not getattr(self, name):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from farflung.config.checks import check_positive
 from farflung.config.imports import import_object, name_of
+from farflung.config.reading import reason, where_raised
 from farflung.data.episodes import Dataset, Source, cut
 from farflung.data.sources import WRAPPERS, installed, spec_to_json, wrapped
 from farflung.worlds.as_gymnasium.point import place_in
@@ -72,7 +73,10 @@ def relabel(
 def _paid_by(dataset: Dataset, reward: Reward | str) -> Dataset:
     name, function = (reward, import_object(reward, "reward")) if isinstance(reward, str) else (name_of(reward), reward)
     steps, source = dataset.steps(), dataset.source
-    found = np.asarray(function(steps.observations, steps.actions, steps.next_observations), np.float64)
+    try:
+        found = np.asarray(function(steps.observations, steps.actions, steps.next_observations), np.float64)
+    except Exception as error:  # it may raise anything
+        raise ValueError(f"the reward function {name} fails: {where_raised(error)}: {reason(error)}") from error
     if found.shape != steps.rewards.shape:
         raise ValueError(f"the reward function must return {len(steps.rewards)} numbers, one for each step, not {found.shape}")
     if not np.isfinite(found).all():

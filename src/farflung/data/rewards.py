@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from farflung.config import OfflineLearning
 from farflung.config.checks import whole_number
+from farflung.config.reading import one_line_errors
 from farflung.data.episodes import Dataset, Steps
 from farflung.data.goals import relabel
 from farflung.data.networks import Experience, Learning, Networks, learn
@@ -149,12 +150,15 @@ def _specification(config: OfflineLearning, dataset: Dataset) -> EnvSpec:
     source = dataset.source
     if source.environment is None:
         raise ValueError("the dataset has no environment in which a policy could be tested: it stores no Gymnasium id")
-    spec = EnvSpec.from_json(source.environment)
-    names = [str((each.kwargs or {}).get("reward", "")) for each in spec.additional_wrappers]
+    with one_line_errors("the dataset's environment cannot be read"):
+        spec = EnvSpec.from_json(source.environment)
+        names = [str((each.kwargs or {}).get("reward", "")) for each in spec.additional_wrappers]
     if config.reward is None and (name := "".join(names) or source.metadata.get("reward")):
         raise ValueError(f"the rewards are from {name}: name the function again, with --reward {name}")
     if (found := installed(spec)) is None:
         raise ValueError(f"the environment {spec.id} is not known here: install it, or name its module with --world MODULE:ID")
+    with one_line_errors("the dataset's environment cannot be made"):  # with the options of a file, it may raise anything
+        gymnasium.make(found).close()
     return found
 
 

@@ -43,6 +43,8 @@ _DATA = (METRICS, POLICIES, WORLD, PATHS, PLAYBACK, SUMMARY)
 _FILES = {CONFIG, *_DATA, PAGE, "figure.png", "figure.svg", "film.gif"}
 _DEFAULTS_OF_FORMAT_1 = {"preset": "paper"}
 _LEAF = "network"
+_BYTES_PER_PLACE = 100
+"""The memory that a page needs for each state of an episode."""
 _TEXTS = ("farflung", "world", "device", "stopped_because")
 _TYPES: dict[str, Any] = (
     dict.fromkeys(("states", "actions", "horizon", "agents", "updates", "environment_steps"), int)
@@ -408,13 +410,14 @@ def read_playback(file: Path, config: Explore, world: World) -> Playback:
     if seed.shape != () or seed.dtype.kind not in "iu" or int(seed) not in config.seeds:
         raise ValueError(f"the seed in {PLAYBACK} is not one of the run's")
     check_moments(updates, config.updates)
-    if not 0 < len(moments) == len(updates):
-        raise ValueError(f"{PLAYBACK} has {len(moments)} moments of {len(updates)} updates")
+    if moments.shape[:1] != updates.shape or not len(updates):
+        raise ValueError(f"{PLAYBACK} has moments {moments.shape} of {len(updates)} updates")
+    spend(_BYTES_PER_PLACE * sum(array.size for array in arrays.values()))
     for episodes in (*moments, *([arrays["random"]] if "random" in arrays else [])):
         check_episodes(episodes, config, world)
     best = arrays.get("best")
     if best is not None:
-        check_episodes(best[None, :, None], config, world)
+        check_episodes(np.expand_dims(best, (0, 2)) if best.ndim else best, config, world)
     return Playback(int(seed), updates, moments, arrays.get("random"), best)
 
 

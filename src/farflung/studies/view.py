@@ -1,6 +1,7 @@
 """Runs in a browser: `farflung view`, and what a training in progress leaves for it."""
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import numpy as np
 from jaxtyping import Int
 
 from farflung.config import Explore
-from farflung.config.checks import check_text
-from farflung.config.reading import member, parse_object, read_bytes, read_object, read_text, reading
+from farflung.config.checks import check_text, printable
+from farflung.config.reading import member, one_line_errors, parse_object, read_bytes, read_object, read_text, reading
 from farflung.runs.destinations import CONFIG, UNFINISHED
 from farflung.runs.files import to_json, write_atomically
 from farflung.runs.metrics_table import Columns
@@ -44,7 +45,7 @@ class LiveRun:
     """Writes what `farflung view` shows of a training in progress, at most once a second and in a thread of its own."""
 
     def __init__(self, config: Explore, world: World, name: str, folder: Path) -> None:
-        self._about, self._file = (config, world, name), folder / _LIVE
+        self._about, self._file = (config, world, printable(name)), folder / _LIVE
         self._records: list[Columns] = []
         self._moments = NO_MOMENTS
         self._next_time = 0.0
@@ -96,25 +97,31 @@ def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:
     """
     from farflung.figures.player import described, run_page
 
-    others = _beside(run, folder) if has_picture else {}
-    beside = [{**described(other, name), "arrows": None} for name, other in others.items()]
+    title, others = printable(folder.name), _beside(run, folder) if has_picture else []
     files = [*([_PICTURE] if has_picture else []), "metrics.csv", "summary.json", "config.json"]
-    return run_page([described(run, folder.name, beside=beside, files=files)], folder.name)
+    return run_page([described(run, title, beside=others, files=files)], title)
 
 
-def _beside(run: Run, folder: Path) -> dict[str, Run]:
+def _beside(run: Run, folder: Path) -> list[dict[str, Any]]:
     """Finished runs next to a folder that differ from a run in who is trained: a team, one policy, or independent agents."""
-    found: dict[str, Run] = {}
+    found: list[dict[str, Any]] = []
     with contextlib.suppress(OSError):
         neighbours = sorted(path for path in folder.parent.iterdir() if path.name != folder.name)[:_MOST_NEIGHBOURS]
         for path in neighbours:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(ValueError), one_line_errors(f"{path} cannot be shown"):
                 other = read_config(read_object(path / CONFIG))
                 if len(found) < _MOST_BESIDE and _task(other) == _task(run.config) and _who(other) != _who(run.config):
                     loaded = load_run(path)
                     if loaded.world.identity == run.world.identity:
-                        found[path.name] = loaded
+                        found.append({**_finished(loaded, path), "arrows": None})
     return found
+
+
+def _finished(run: Run, folder: Path) -> dict[str, Any]:
+    """The JSON of a run that was read from a folder; raises an error if it cannot be shown."""
+    from farflung.figures.player import described
+
+    return _checked(described(run, printable(folder.name)))
 
 
 def _task(config: Explore) -> tuple[Any, ...]:
@@ -136,20 +143,21 @@ class Viewed:
 
     def describe(self, number: int) -> dict[str, Any]:
         """The JSON of a run; a finished one is read once."""
-        from farflung.figures.player import described
-
         folder = self.folders[number]
         with self._lock:
             if number in self._described:
                 return self._described[number]
             if (folder / CONFIG).is_file():
-                self._described[number] = described(load_run(folder), folder.name)
+                run = load_run(folder)
+                with reading(f"{folder} cannot be shown"):
+                    self._described[number] = _finished(run, folder)
                 return self._described[number]
+        name = printable(folder.name)
         with reading(f"{folder} holds no training in progress"):
             unfinished = member(folder, UNFINISHED)
             if (unfinished / _LIVE).is_file():
                 return _checked(parse_object(read_text(member(unfinished, _LIVE), _MOST_BYTES)))
-            return _checked({**_NOTHING_YET, "title": folder.name, "about": f"{folder.name} has not begun to train."})
+            return {**_NOTHING_YET, "title": name, "about": f"{name} has not begun to train."}
 
     def rows(self) -> list[dict[str, Any]]:
         """What the overview shows of each run."""
@@ -158,7 +166,7 @@ class Viewed:
             try:
                 rows.append(_row(number, self.describe(number), has_picture=(folder / _PICTURE).is_file()))
             except (OSError, ValueError) as error:
-                rows.append({"number": number, "title": folder.name, "problem": str(error)})
+                rows.append({"number": number, "title": printable(folder.name), "problem": str(error)})
         return rows
 
 
@@ -181,12 +189,13 @@ _NOTHING_YET: dict[str, Any] = {
 }
 
 
-def _checked(live: dict[str, Any]) -> dict[str, Any]:
-    """A description from a file; raises ValueError if it lacks a part."""
-    if missing := sorted({*_NOTHING_YET, "title", "about"} - live.keys()):
+def _checked(run: dict[str, Any]) -> dict[str, Any]:
+    """A description from files; raises any error if it lacks a part, or if a page or a table cannot show it."""
+    if missing := sorted({*_NOTHING_YET, "title", "about"} - run.keys()):
         raise ValueError(f"{_LIVE} has no {missing[0]}")
-    check_text("title", live["title"])
-    return live
+    check_text("title", run["title"])
+    json.dumps([run, _row(0, run, has_picture=False)], allow_nan=False)
+    return run
 
 
 def _runs_in(path: Path) -> list[Path]:

@@ -24,6 +24,7 @@ from farflung.config.checks import is_suite, whole_number
 from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.reading import parse_object
 from farflung.worlds.encoder import Encoder, Image
+from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.projection import (
     ENCODER,
     Actions,
@@ -118,7 +119,13 @@ class JaxWorld(DescribedWorld):
             own: Any = make_suite_world(self.label, json.loads(self.options))
         else:
             check_installed(self.label, f"the world {self.label}", f"--world {self.label}")
-            own = instance_of(import_object(self.label, "world"), "world")
+            own = import_object(self.label, "world")
+            if inspect.isfunction(own) and is_named(self.label):  # nothing is called because a file names it
+                own = own()
+            if not is_jax_world(own):
+                hint = f"; if it is a function of yours that makes one, add --world {self.label}" if callable(own) else ""
+                raise ValueError(f"{self.label} is no JAX world, with {', '.join(_NEEDED)}{hint}")
+            own = instance_of(own, "world")
         own, features = _held(own), self.own_features
         if isinstance(features, str):
             check_installed(features, f"the features {features}")

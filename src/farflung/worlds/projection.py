@@ -31,10 +31,30 @@ Features = int | str | Sequence[int | str]
 """Indices or names of numbers, or `encoder`."""
 
 
+def _num_actions(num: Any) -> int:
+    return whole_number("the number of actions", num)
+
+
+def _nums_of_actions(nums: Any) -> tuple[int, ...]:
+    if not isinstance(nums, Iterable) or not (found := tuple(map(_num_actions, nums))):
+        raise ValueError(f"the numbers of actions must be a sequence such as (2, 3), not {nums!r:.80}")
+    return found
+
+
+def _bounds(bounds: Any) -> tuple[float, ...]:
+    try:
+        found = np.asarray(bounds, float)
+    except (TypeError, ValueError):
+        found = np.zeros(())
+    if found.ndim != 1 or np.isnan(found).any():
+        raise ValueError(f"the bounds of a Box must be numbers such as (-1, 1), not {bounds!r:.80}")
+    return tuple(found.tolist())
+
+
 class Discrete(eqx.Module):
     """Actions 0 to `num` - 1."""
 
-    num: int = eqx.field(static=True)
+    num: int = eqx.field(static=True, converter=_num_actions)
 
     size = 1
     shape = ()
@@ -48,7 +68,7 @@ class Discrete(eqx.Module):
 class MultiDiscrete(eqx.Module):
     """Actions that are several choices at once: in each place a number from 0 to that of `nums` - 1."""
 
-    nums: tuple[int, ...] = eqx.field(static=True)
+    nums: tuple[int, ...] = eqx.field(static=True, converter=_nums_of_actions)
 
     dtype = "int32"
 
@@ -64,10 +84,14 @@ class MultiDiscrete(eqx.Module):
 class Box(eqx.Module):
     """Actions that are vectors of numbers between bounds, which may be infinite."""
 
-    low: tuple[float, ...] = eqx.field(static=True)
-    high: tuple[float, ...] = eqx.field(static=True)
+    low: tuple[float, ...] = eqx.field(static=True, converter=_bounds)
+    high: tuple[float, ...] = eqx.field(static=True, converter=_bounds)
 
     dtype = "float32"
+
+    def __check_init__(self) -> None:
+        if len(self.low) != len(self.high) or not np.less_equal(self.low, self.high).all():
+            raise ValueError(f"each number of a Box needs low up to high, not {self.low!r:.80} and {self.high!r:.80}")
 
     @property
     def size(self) -> int:

@@ -37,6 +37,8 @@ _LONGEST = 200
 _NO_LIMIT = 2**31 - 1
 _SMALLEST_IMAGE, _BRIGHTEST = 32, 255
 _MOST_SUGGESTIONS, _MOST_LISTED = 3, 40
+_MOST_BYTES = 10**8
+"""Of a state."""
 _MOST_CHARACTERS = 2000
 """Of the options of an environment, as JSON."""
 
@@ -99,7 +101,11 @@ class SuiteWorld(eqx.Module):
         self.horizon = _LONGEST if limit is None else min(_LONGEST, int(limit))
         with quiet():
             begin = jax.jit(lambda key: _strong(self._begin(key)))
-            self.place = self._place(jax.eval_shape(begin, jr.PRNGKey(0)))
+            state = jax.eval_shape(begin, jr.PRNGKey(0))
+            num_bytes = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
+            if num_bytes > _MOST_BYTES:
+                raise ValueError(f"one state takes {num_bytes:,} bytes, more than the limit of {_MOST_BYTES:,}")
+            self.place = self._place(state)
             self.first = None if chosen == RANDOM else begin(jr.PRNGKey(int(chosen)))
 
     @property

@@ -25,13 +25,15 @@ class OwnModules:
         import gymnasium  # takes longer than farflung --help
 
         self._folder, self._names, self._registered_before = folder, names, set(gymnasium.registry)
+        self._found: set[str] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds a module for Python's import system; parts of a package lie in the package, whose `path` is given."""
-        if path is not None or not (name in self._names or _importer() in self._names or name in self._registered()):
+        is_own = name in self._names | self._found or _importer() in self._found  # not: in a module that is installed
+        if path is not None or not (is_own or name in self._registered()):
             return None
         if (found := PathFinder.find_spec(name, [self._folder])) is not None:
-            self._names.add(name)
+            self._found.add(name)
         return found
 
     def _registered(self) -> set[str]:
