@@ -66,3 +66,11 @@ def test_a_lock_that_is_a_link_is_not_followed(folder, tmp_path):
     with pytest.raises(ValueError, match=r"cannot write to .*run"), locked(folder):
         pass
     assert (tmp_path / "letter").read_text() == "dear"
+
+
+def test_the_ids_of_an_svg_don_t_depend_on_the_last_bits_of_its_layout():
+    def svg(clip, marker):
+        return f'<clipPath id="p{clip}"/><path id="m{marker}"/><g clip-path="url(#p{clip})"/><use href="#m{marker}"/>'.encode()
+
+    assert _with_numbered_ids(svg("0123456789", "aaaaaaaaaa")) == _with_numbered_ids(svg("abcdefabcd", "0000000000"))
+    assert _with_numbered_ids(svg("0123456789", "aaaaaaaaaa")) == svg("0", "1")

@@ -91,9 +91,7 @@ class Checkpointer:
         is_count_reached = self.num_updates is not None and num_new >= self.num_updates
         return num_new > 0 and (is_count_reached or time.monotonic() - self._last_time >= 60 * self.minutes)
 
-    def write(
-        self, progress: Progress, records: MetricsTable, seconds: float, moments: Moments = NO_MOMENTS
-    ) -> None:
+    def write(self, progress: Progress, records: MetricsTable, seconds: float, moments: Moments = NO_MOMENTS) -> None:
         """Writes a checkpoint and removes the oldest. If the disk is full, it warns once and training continues."""
         self._last_update, self._last_time = progress.update, time.monotonic()
         try:

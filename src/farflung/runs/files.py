@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,5 +148,16 @@ def save_figure(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "
         file = io.BytesIO()
         with mpl.rc_context({"svg.hashsalt": "farflung"}):  # otherwise names in an SVG are random
             figure.savefig(file, format=name, **options[name])
-        path.with_name(f"{path.name}.{name}").write_bytes(file.getvalue())
+        content = file.getvalue() if name != "svg" else _with_numbered_ids(file.getvalue())
+        path.with_name(f"{path.name}.{name}").write_bytes(content)
         figure.set_layout_engine("none")
+
+
+def _with_numbered_ids(svg: bytes) -> bytes:
+    """An SVG whose ids are numbers in order of appearance; matplotlib's are hashes of numbers whose last bits may differ."""
+    numbers: dict[bytes, bytes] = {}
+
+    def number(found: re.Match[bytes]) -> bytes:
+        return numbers.setdefault(found[0], b"%s%d" % (found[1], len(numbers)))
+
+    return re.sub(rb'(?<=[#"])([a-z]+)[0-9a-f]{10}(?=[")])', number, svg)
