@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from farflung.runs.destinations import locked
+from farflung.runs.files import _with_numbered_ids
 
 HOLD = """
 import sys
