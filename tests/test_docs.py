@@ -60,10 +60,11 @@ def assert_shown(text, output):
 
 def with_numbers_of(text, output):
     """The lines that a page shows, as they are in the output now."""
-    lines = iter(output.splitlines())
-    shown = [
-        line if not line.strip() else next(now for now in lines if words(now) == words(line)) for line in text.splitlines()
-    ]
+    lines, shown = iter(output.splitlines()), []
+    for line in text.splitlines():
+        now = line if not line.strip() else next((now for now in lines if words(now) == words(line)), None)
+        assert now is not None, f"the output does not go on with {line!r}:\n{output}"
+        shown.append(now)
     return "\n".join(line.rstrip() for line in shown) + "\n"
 
 
