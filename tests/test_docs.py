@@ -12,7 +12,7 @@ import farflung
 from farflung.cli import COMMANDS, _parse, main
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^(<!-- run(?: with (.+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
+BLOCK = re.compile(r"^(<!-- run(?: with ([^\n]+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 IS_UPDATING = "UPDATE_DOCS" in os.environ
 PAGES = {page.stem: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
