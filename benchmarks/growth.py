@@ -81,6 +81,8 @@ def sweeps() -> list[Sweep]:
         Sweep("metrics/states", [side**2 for side in sides], "linear", lambda size: _metrics(side=math.isqrt(size))),
         Sweep("occupancy/horizon", horizons, "linear", lambda size: _occupancy(horizon=size)),
         Sweep("occupancy/states", [side**2 for side in sides], "linear", lambda size: _occupancy(side=math.isqrt(size))),
+        Sweep("k-NN gains/agents", doublings, "m^1.5 log m, then linear", _nearest_of_agents),
+        Sweep("point maze update/agents", doublings, "linear from 512 agents on", _point_update),
         Sweep("k-NN gains/horizon", horizons[:10], "T^1.5 log T on a CPU, T^2 on a GPU", _nearest),
     ]
 
@@ -165,6 +167,37 @@ def _occupancy(*, horizon: int = 64, side: int | None = None) -> tuple[Callable[
 
     world = _world(side, horizon)
     return (lambda world, policy: world.occupancy(policy)), (world, uniform_team(world, 1).probabilities[0])
+
+
+def _point_update(agents: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The actor-critic's defaults for one network that is told who acts, with a batch of one."""
+    import jax
+    import jax.random as jr
+
+    from farflung import make_world
+    from farflung.algorithms.actor_critic import actor_critic
+    from farflung.config import Explore
+    from farflung.policies.rollout import play
+
+    world: Any = make_world("point-gap")
+    algorithm = actor_critic(
+        Explore("point-gap", algorithm="actor-critic", agents=agents, batch_size=1, policy="conditioned"), world
+    )
+
+    def update(world: Any, state: Any, key: Any) -> Any:
+        return algorithm.learn(world, state, play(key, state.team, world, 1, 1))
+
+    return update, (world, jax.jit(lambda key: algorithm.init(key, world))(jr.key(0)), jr.key(1))
+
+
+def _nearest_of_agents(agents: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax.numpy as jnp
+    import numpy as np
+
+    from farflung.entropy.nearest import nearest_neighbours
+
+    walks = np.cumsum(np.random.default_rng(0).normal(size=(agents, 1, 65, 2)), axis=2)
+    return nearest_neighbours(4).gains, (jnp.asarray(walks, jnp.float32),)
 
 
 def _nearest(horizon: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:

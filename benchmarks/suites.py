@@ -56,7 +56,7 @@ def measure(name: str, config: Suites) -> Result:
 
 
 def own_rollout(world: Any, config: Suites) -> Callable[[Any], Any]:
-    """Random actions with the suite's own functions and automatic resets (Brax and Playground have none in their functions).
+    """Random actions with the suite's own functions, which reset automatically in gymnax, NAVIX and XLand-MiniGrid.
 
     It returns all observations, as farflung's rollout does.
     """
@@ -69,10 +69,6 @@ def own_rollout(world: Any, config: Suites) -> Callable[[Any], Any]:
 
     suite, actions = world.own, world.actions
     env, params = suite.kept.env, suite.kept.params
-    if isinstance(suite, suites.Jumanji):
-        from jumanji.wrappers import AutoResetWrapper
-
-        env = AutoResetWrapper(env)
     if isinstance(suite, suites.XMiniGrid):
         from xminigrid.wrappers import GymAutoResetWrapper
 

@@ -23,7 +23,7 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
     if environment is None:
         environment = make_tabular_world(world, horizon=config.horizon, slip=config.slip)
     updates = np.array([1, *range(10, 101, 10)])
-    noise = np.random.default_rng(len(seeds)).normal(size=(len(Metrics._fields), len(seeds), len(updates)))
+    noise = np.random.default_rng(len(seeds)).normal(size=(8, len(seeds), len(updates)))
     values = (0.5 + shift + 0.1 * noise / updates**0.5).astype(np.float32)
     if not isinstance(environment, VectorWorld):
         values = values[:-1]  # the entropy from neighbours is of states that are vectors

@@ -209,13 +209,13 @@ def test_a_finished_run_is_returned_to_the_same_call(tmp_path):
     first = explore("room-det", **settings)
     again = explore("room-det", **settings, on_progress=pytest.fail)
     np.testing.assert_array_equal(again.policies.logits, first.policies.logits)
-    for other in ({"world": "maze-det"}, {"world": "room-det", "entropy": lambda world: world.entropy}):
+    for other in ({"world": "maze-det"}, {"world": "room-det", "objective": lambda world: world.entropy}):
         with pytest.raises(ValueError, match="already holds a run"):
             explore(**other, **settings)
 
 
 def test_a_program_of_the_users_own_may_have_changed_so_its_run_is_not_returned():
-    config = Explore("room-det", entropy="custom:mine")
+    config = Explore("room-det", objective="custom:mine")
     assert _has_own_parts(config, make_tabular_world("room-det"))
     assert not _has_own_parts(Explore("room-det"), make_tabular_world("room-det"))
     assert not _has_own_parts(Explore("FrozenLake-v1"), hosted("FrozenLake-v1"))

@@ -289,11 +289,11 @@ def test_parts_that_do_not_fit_are_refused_in_one_line(arguments, message):
 
 
 def test_a_credit_and_an_entropy_of_the_users_own_are_used_and_recorded(example):
-    module = example("own_credit_and_entropy")
-    run = farflung.explore("room-det", credit=module.without_baseline, entropy=module.of_columns, **SMALL)
-    assert run.config.credit == "own_credit_and_entropy:without_baseline"
-    assert run.config.entropy == "own_credit_and_entropy:of_columns"
-    by_name = farflung.explore("room-det", credit=run.config.credit, entropy=run.config.entropy, **SMALL)
+    module = example("own_credit_and_objective")
+    run = farflung.explore("room-det", credit=module.without_baseline, objective=module.of_columns, **SMALL)
+    assert run.config.credit == "own_credit_and_objective:without_baseline"
+    assert run.config.objective == "own_credit_and_objective:of_columns"
+    by_name = farflung.explore("room-det", credit=run.config.credit, objective=run.config.objective, **SMALL)
     np.testing.assert_array_equal(run.policies.logits, by_name.policies.logits)
     assert not np.array_equal(run.policies.logits, farflung.explore("room-det", **SMALL).policies.logits)
 
@@ -406,7 +406,7 @@ def test_there_is_no_agent_beyond_the_team():
         run.team(0).agent(2)
 
 
-@pytest.mark.parametrize("name", ["own_jax_world", "own_algorithm", "own_credit_and_entropy"])
+@pytest.mark.parametrize("name", ["own_jax_world", "own_algorithm", "own_credit_and_objective"])
 def test_an_example_of_an_extension_has_at_most_20_lines(name):
     tree = ast.parse((EXAMPLES / f"{name}.py").read_text())
     parts = [ast.unparse(node).splitlines() for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]

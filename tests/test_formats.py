@@ -22,6 +22,8 @@ RUNS = {
     "vectors": ("CartPole-v1", HostedVectors, (2,), [1.365357], [64, 128, 256, 384], 12.426425),
 }
 """The world, its kind, the seeds, their last entropies, the steps at each record, the sum of all parameters' magnitudes."""
+CHANGED = {("v4", "hosted"): ("FrozenLake-v1", HostedTable, (1,), [1.447982], [50, 91, 173, 281], 446.388189)}
+"""Since version 4, times after an episode's end have no weight in host-stepped tables."""
 
 
 def test_there_are_files_of_the_version_that_is_written():
@@ -31,7 +33,7 @@ def test_there_are_files_of_the_version_that_is_written():
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_run_of_every_version_is_read(version, kind):
-    world, kind_of_world, seeds, entropies, steps, magnitude = RUNS[kind]
+    world, kind_of_world, seeds, entropies, steps, magnitude = CHANGED.get((version, kind), RUNS[kind])
     run = load_run(FIXTURES / version / "runs" / kind)
     assert (run.config.world, run.config.seeds, run.steps.tolist()) == (world, seeds, steps)
     assert isinstance(run.world, kind_of_world)
@@ -47,7 +49,7 @@ def test_a_run_of_every_version_is_read(version, kind):
 @pytest.mark.parametrize("kind", ["table", "hosted"])
 def test_an_unfinished_training_of_every_version_resumes(version, kind, tmp_path):
     shutil.copytree(FIXTURES / version / "unfinished" / kind, tmp_path / "run")
-    run, (world, _, seeds, entropies, _, magnitude) = resume(tmp_path / "run"), RUNS[kind]
+    run, (world, _, seeds, entropies, _, magnitude) = resume(tmp_path / "run"), CHANGED.get((version, kind), RUNS[kind])
     assert (run.config.world, run.config.seeds) == (world, seeds)
     assert run.metrics.entropy[:, -1] == pytest.approx(entropies, rel=1e-5)
     assert np.abs(np.asarray(run.policies.logits, np.float64)).sum() == pytest.approx(magnitude, rel=1e-5)

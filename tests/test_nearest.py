@@ -10,8 +10,9 @@ import pytest
 from scipy import special
 
 import farflung.entropy.nearest
-from farflung.entropy.counts import Entropy
+from farflung.entropy import nearest
 from farflung.entropy.nearest import nearest_neighbours, num_duplicates
+from farflung.entropy.objective import Objective
 
 METHODS = ["_by_passes", "_by_insertion", "_by_trees"]
 SCALE = (0.5, 2.0)
@@ -54,7 +55,7 @@ def expected_gains(states, neighbours, scale, is_ragged):
 
 
 def compiled(entropy):
-    return Entropy(jax.jit(entropy.value), jax.jit(entropy.gains))
+    return Objective(jax.jit(entropy.value), jax.jit(entropy.gains))
 
 
 def walks(*shape, seed=0):
@@ -182,7 +183,7 @@ def test_searching_on_the_host_never_deadlocks():
     program = """
 import jax, numpy as np
 import farflung.entropy.nearest
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from jax.sharding import Mesh, PartitionSpec
 
 jax.config.update("jax_num_cpu_devices", 2)
@@ -214,3 +215,51 @@ def test_bad_arguments_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             wrong()
+
+
+def among_references(points, first, second, num_times, neighbours):
+    """By brute force: the references that a state sees, and its own past."""
+    squared = np.full(len(points), -1.0)
+    trajectory = np.arange(len(points)) // num_times
+    for state, point in enumerate(points):
+        if np.isnan(point[0]):
+            continue
+        which = second if trajectory[state] in first else first
+        is_seen = np.isin(trajectory, which) | ((trajectory == trajectory[state]) & (np.arange(len(points)) < state))
+        found = np.sort(((points[is_seen] - point) ** 2).sum(axis=1))
+        found = found[~np.isnan(found)][:neighbours]
+        squared[state] = found[-1] if len(found) else -1.0
+    return squared
+
+
+@pytest.mark.parametrize("method", ["trees", "passes"])
+def test_many_trajectories_are_compared_with_some_of_the_others_and_their_own_past(method, monkeypatch):
+    monkeypatch.setattr(nearest, "MOST_COMPARED", 60)
+    monkeypatch.setattr(nearest, "_NUM_REFERENCES", 20)
+    points = np.random.default_rng(0).normal(size=(12, 7, 2)).astype(np.float32)
+    points[3, 4:], points[8, 1:] = np.nan, np.nan
+    points = points.reshape(-1, 2)
+    references = nearest._references(jnp.asarray(points), 7)
+    first, second, is_in_first = map(np.asarray, references)
+    assert len(first) == len(second) == 3
+    assert not {*first} & {*second}
+    assert {*np.flatnonzero(is_in_first)} == {*first}
+    search = nearest._kth_among_references if method == "trees" else nearest._references_by_passes
+    found = jax.jit(lambda points: search(points, references, 7, 3))(points)
+    np.testing.assert_allclose(found, among_references(points, first, second, 7, 3), rtol=1e-4)
+    num_seen = np.asarray(nearest._num_real(jnp.asarray(points), references, 7))
+    expected = [(~np.isnan(points.reshape(12, 7, 2)[which, :, 0])).sum() for which in (first, second)]
+    assert (num_seen.reshape(12, 7)[:, 0] == np.where(is_in_first, expected[1], expected[0])).all()
+
+
+def test_gains_among_references_are_those_among_all_at_a_coarser_resolution(monkeypatch):
+    """Uniform states, whose density is the same at every resolution: both means are the entropy, log 1, divided by n."""
+    states = jnp.asarray(np.random.default_rng(0).uniform(size=(400, 1, 10, 2)), jnp.float32)
+    exact = np.asarray(jax.jit(nearest_neighbours(4).gains)(states)) * states.shape[0] * 10
+    monkeypatch.setattr(nearest, "MOST_COMPARED", 3000)
+    monkeypatch.setattr(nearest, "_NUM_REFERENCES", 1000)
+    assert nearest._references(states.reshape(-1, 2), 10) is not None
+    some = np.asarray(jax.jit(nearest_neighbours(4).gains)(states)) * states.shape[0] * 10
+    assert exact.mean() == pytest.approx(0, abs=0.08)
+    assert some.mean() == pytest.approx(0, abs=0.12)
+    assert np.corrcoef(exact.ravel(), some.ravel())[0, 1] > 0.3

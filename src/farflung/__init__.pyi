@@ -2,6 +2,7 @@
 
 from . import loggers as loggers
 from .algorithms import Algorithm as Algorithm
+from .algorithms.actor_critic import ActorCritic as ActorCritic
 from .algorithms.frank_wolfe import FrankWolfe as FrankWolfe
 from .algorithms.pgpse import PGPSE as PGPSE
 from .bounds.ceilings import Ceiling as Ceiling
@@ -21,11 +22,13 @@ from .data import save_dataset as save_dataset
 from .data import to_d3rlpy as to_d3rlpy
 from .data import to_minari as to_minari
 from .data.offline import learn_offline as learn_offline
-from .entropy.counts import Entropy as Entropy
 from .entropy.counts import decompose as decompose
 from .entropy.counts import plug_in as plug_in
 from .entropy.counts import shannon as shannon
+from .entropy.objective import Objective as Objective
+from .entropy.objective import Utility as Utility
 from .figures.film import film as film
+from .policies import Networks as Networks
 from .policies import NeuralPolicy as NeuralPolicy
 from .policies import TabularSoftmax as TabularSoftmax
 from .policies import Team as Team

@@ -80,6 +80,7 @@ def test_the_gap_certifies_the_optimum_at_every_iteration():
     assert (found.entropies + found.gaps >= optimum.value - 1e-5).all()
 
 
+@pytest.mark.bits  # it computes for longer than it compiles
 def test_more_agents_help_if_they_plan_in_turn_but_not_if_they_plan_the_same():
     convergence = frank_wolfe(FrankWolfeRun("maze-stoc", compare=(1, 16), compare_iterations=600, iterations=50))
     together, in_turn = convergence.comparison["together"], convergence.comparison["in-turn"]

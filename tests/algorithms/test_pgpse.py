@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Explore, TabularSoftmax, Trajectories, from_kernel, play
+from farflung import PGPSE, Explore, TabularSoftmax, Trajectories, Utility, from_kernel, play
 from farflung.algorithms.pgpse import pgpse
+from farflung.entropy.named import named_objective
+from farflung.entropy.trajectories import of_trajectories
 
 NUM_ACTIONS, NUM_AGENTS = 2, 2
 KERNEL = np.array([[[0.7, 0.3], [0.1, 0.9]], [[0.4, 0.6], [0.8, 0.2]]])
@@ -60,13 +62,49 @@ def probability_of(logits, index, trajectories):
     return np.prod([by_agent[i][index[:, i]].prod(axis=1) for i in range(NUM_AGENTS)], axis=0)
 
 
-def exact_gradient(problem, logits, num_trajectories):
+def entropy_of(samples, num):
+    """The entropy of the samples in each row, which are numbers below `num`."""
+    share = np.stack([(samples.reshape(len(samples), -1) == value).mean(axis=1) for value in range(num)])
+    return -np.sum(share * np.log(np.where(share > 0, share, 1)), axis=0)
+
+
+def own_entropy(visited, num_states):
+    return np.mean([entropy_of(visited[:, agent], num_states) for agent in range(NUM_AGENTS)], axis=0)
+
+
+def trajectory_entropy(visited, num_states):
+    number = visited @ num_states ** np.arange(visited.shape[-1])
+    return entropy_of(number, num_states ** visited.shape[-1])
+
+
+def renyi_entropy(visited, num_states):
+    visited = visited.reshape(len(visited), -1)
+    share = np.stack([(visited == state).mean(axis=1) for state in range(num_states)])
+    return 2 * np.log(np.sum(np.sqrt(share), axis=0))
+
+
+RENYI = Utility(lambda shares: 2 * jnp.log(jnp.sum(jnp.sqrt(shares))))
+
+
+def played_trajectories(world, team):
+    return of_trajectories()
+
+
+OBJECTIVES = {
+    None: entropy_of,
+    named_objective("own"): own_entropy,
+    played_trajectories: trajectory_entropy,
+    named_objective("own+3*skills"): lambda *about: 3 * entropy_of(*about) - 2 * own_entropy(*about),
+    RENYI: renyi_entropy,
+}
+"""What is maximised, and its value computed anew from the states [combination, agent, trajectory, time]."""
+
+
+def exact_gradient(problem, logits, num_trajectories, objective=None):
     """The derivative of J_p in the complex direction of each logit: exact to rounding."""
     trajectories = all_trajectories(*problem)
     index = joint(len(trajectories[0]), num_trajectories)
-    visited = trajectories[0][index].reshape(len(index), -1)
-    share = np.stack([(visited == state).mean(axis=1) for state in range(len(problem[1]))])
-    entropy = -np.sum(share * np.log(np.where(share > 0, share, 1)), axis=0)
+    entropy = OBJECTIVES[objective](trajectories[0][index], len(problem[1]))
     gradient = np.zeros(logits.shape)
     for entry in np.ndindex(logits.shape):
         moved = logits.astype(complex)
@@ -100,7 +138,9 @@ def check_unbiased(problem, batch_size, is_time_dependent, algorithm):
     for chunk in np.array_split(np.arange(len(index)), max(1, len(index) // 2**16)):
         found = estimates(jnp.asarray(states[index[chunk]], jnp.int32), jnp.asarray(actions[index[chunk]], jnp.int32))
         expected += np.tensordot(probability[chunk], np.asarray(found, np.float64), axes=1)
-    np.testing.assert_allclose(expected, exact_gradient(problem, logits, algorithm.num_trajectories), atol=1e-6)
+    np.testing.assert_allclose(
+        expected, exact_gradient(problem, logits, algorithm.num_trajectories, algorithm.objective), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("num_trajectories", [1, 2])
@@ -126,6 +166,13 @@ def test_comparing_with_the_other_batch_elements_leaves_it_exact(credit, num_com
 @pytest.mark.parametrize("credit", ["difference", "causal"])
 def test_it_is_exact_in_a_world_of_three_states(credit, num_trajectories):
     check_unbiased(THREE_STATES, 1, True, PGPSE(NUM_AGENTS, num_trajectories, batch_size=1, credit=credit))
+
+
+@pytest.mark.parametrize("objective", list(OBJECTIVES)[1:], ids=["own", "trajectory", "own+3*skills", "renyi"])
+@pytest.mark.parametrize(("credit", "num_trajectories"), [("difference", 1), ("causal", 2)])
+def test_the_gradient_of_every_objective_is_exact(credit, num_trajectories, objective):
+    algorithm = PGPSE(NUM_AGENTS, num_trajectories, batch_size=1, credit=credit, objective=objective)
+    check_unbiased((*FROM_ONE_STATE, HORIZON), 1, False, algorithm)
 
 
 def test_independent_agents_follow_the_gradient_of_their_own_entropy():
@@ -260,3 +307,35 @@ def test_the_mean_over_trajectories_is_the_sum_divided_by_their_number():
     np.testing.assert_allclose(stepped - state.team.logits, 0.15 * part, rtol=1e-3, atol=1e-5)
     team = dataclasses.replace(config, single=False, over_trajectories="mean")
     assert pgpse(team, world).trajectory_weight == 1.0  # one trajectory per agent
+
+
+@pytest.mark.parametrize("is_time_dependent", [False, True])
+@pytest.mark.parametrize("credit", ["total", "causal"])
+def test_the_gradient_of_the_mixtures_trajectory_entropy_is_exact(credit, is_time_dependent):
+    times = (HORIZON,) if is_time_dependent else ()
+    logits = np.random.default_rng(1).normal(size=(NUM_AGENTS, *times, 2, NUM_ACTIONS))
+    trajectories = all_trajectories(*TWO_STATES)
+    played = trajectories[0] @ 2 ** np.arange(HORIZON + 1)
+
+    def entropy(logits):
+        mixture = sum(probabilities(agent, *trajectories) for agent in logits) / NUM_AGENTS
+        of_states = np.array([mixture[played == number].sum() for number in range(2 ** (HORIZON + 1))])
+        return -np.sum(of_states * np.log(of_states))
+
+    expected = np.zeros(logits.shape)
+    for entry in np.ndindex(logits.shape):
+        moved = logits.astype(complex)
+        moved[entry] += 1e-20j
+        expected[entry] = entropy(moved).imag / 1e-20
+    world, team = (
+        from_kernel(KERNEL, START, horizon=HORIZON),
+        TabularSoftmax(jnp.asarray(logits, jnp.float32), is_time_dependent),
+    )
+    algorithm = PGPSE(NUM_AGENTS, batch_size=1, credit=credit, objective=named_objective("trajectory"))
+    index = joint(len(played), 1)[:, None]
+    probability = probability_of(logits, index[:, 0], trajectories)
+    batches = Trajectories(*(jnp.asarray(each[index], jnp.int32) for each in trajectories[:2]))
+    found = jax.jit(jax.vmap(lambda batch: algorithm.gradient(world, team, batch).logits))(batches)
+    np.testing.assert_allclose(np.tensordot(probability, np.asarray(found, np.float64), axes=1), expected, atol=1e-6)
+    values = jax.jit(jax.vmap(jax.vmap(named_objective("trajectory")(world, team).value)))(batches.states)
+    assert probability @ np.asarray(values, np.float64)[:, 0] == pytest.approx(entropy(logits), abs=1e-6)

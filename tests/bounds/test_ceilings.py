@@ -138,13 +138,13 @@ def test_conjugates_are_the_largest_margins(num_samples, prices):
     counts = np.arange(num_samples + 1)
     margins = objective.terms[None] - prices[:, None] * counts[None]
     margins = np.where(counts[None] <= most[:, None], margins, -np.inf)
-    assert objective.conjugate(prices) == pytest.approx(margins.max(axis=1).sum())
+    assert objective.conjugate(prices, np.zeros_like(prices)) == pytest.approx(margins.max(axis=1).sum())
     mixture = MixtureEntropy(num_samples, np.array([True, True, False]))
     shares = np.geomspace(1e-12, 20, 400_001)[None]
     margins = -shares * np.log(shares) - prices[:2, None] * num_samples * shares
-    assert mixture.conjugate(prices) >= margins.max(axis=1).sum() - 1e-9
+    assert mixture.conjugate(prices, np.zeros_like(prices)) >= margins.max(axis=1).sum() - 1e-9
     if (prices[:2] * num_samples > -2).all():
-        assert mixture.conjugate(prices) == pytest.approx(margins.max(axis=1).sum(), rel=1e-4, abs=1e-9)
+        assert mixture.conjugate(prices, np.zeros_like(prices)) == pytest.approx(margins.max(axis=1).sum(), rel=1e-4, abs=1e-9)
 
 
 def test_the_infinite_trials_optimum_is_certified():

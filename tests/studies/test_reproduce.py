@@ -224,6 +224,7 @@ def test_the_page_is_self_contained_and_every_section_is_in_the_contents(page):
     assert parsed.sections[:2] == ["answer", "learning"]
     assert {"verdicts", "settings", "deviations", "timings", "samples", "frank-wolfe"} <= set(parsed.sections)
     assert {f"data/{path.name}" for path in (page.parent / "data").iterdir()} <= set(parsed.links)
+    assert {"runs/code/maze-stoc-3-team/index.html", "runs/text-mean/maze-stoc-3-single/index.html"} <= set(parsed.links)
     assert len(parsed.images) == 4 * 9 + 4
     assert "Preview" not in page.read_text(encoding="utf-8")
 

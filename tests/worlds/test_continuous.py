@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.worlds.projection import Projection, whole_bins, whole_neighbours
 
 COMPASS = Projection((1, 3), ("angle", "height"), (-math.pi, 0.0), (math.pi, 1.0), (4, 2), (6.0, 1.0), 0, angles=(0,))
@@ -31,7 +31,7 @@ def test_distances_of_angles_are_those_on_a_circle(monkeypatch):
 
     def echo(neighbours, **options):
         asked.update(options, neighbours=neighbours)
-        return Entropy(lambda states: states, lambda states: states)
+        return Objective(lambda states: states, lambda states: states)
 
     monkeypatch.setattr("farflung.worlds.projection.nearest_neighbours", echo)
     states = seen(jnp.array([3.0, -3.0]), jnp.array([0.1, 0.9]))

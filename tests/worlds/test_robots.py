@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from farflung.worlds.projection import Projection
-from farflung.worlds.robots import RobotState, ant, robot
+from farflung.worlds.robots import RobotState, gymnasium_robot, model_file, robot
 
 # Compiles within seconds, where the ant takes half a minute.
 HOPPER = """
@@ -48,7 +48,7 @@ def hopper(hopper_file):
 
 @pytest.fixture(scope="module")
 def the_ant():
-    return ant()
+    return gymnasium_robot("ant")
 
 
 def test_a_robot_moves_as_in_mujocos_own_engine(hopper, hopper_file):
@@ -83,7 +83,7 @@ def test_observations_are_scaled_by_the_ranges_of_the_grid_and_joints(hopper):
     ("heights", "middle", "half"), [((0.2, math.inf), 1.2, 1), ((-math.inf, 3.0), 2, 1), ((0.2, 0.8), 0.5, 0.3)]
 )
 def test_a_height_with_one_bound_is_scaled_from_there(hopper_file, heights, middle, half):
-    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy_heights=heights)
+    world = robot(hopper_file, PROJECTION, horizon=10, num_substeps=5, healthy=[(2, *heights)])
     assert (world.observation_center[2], world.observation_scale[2]) == pytest.approx((middle, half))
 
 
@@ -115,7 +115,7 @@ def test_the_ant_ends_by_gymnasiums_rule(the_ant, height, is_over):
     state = the_ant.reset_from(jnp.full(29, 0.5))
     state = state._replace(positions=state.positions.at[2].set(height))
     assert bool(the_ant.is_over(state)) == is_over == (not environment.is_healthy)
-    going_on = dataclasses.replace(the_ant, healthy_heights=(-math.inf, math.inf))
+    going_on = dataclasses.replace(the_ant, healthy=())
     assert bool(going_on.is_over(state)) == (not math.isfinite(height))
 
 
@@ -127,9 +127,9 @@ def test_the_state_of_an_ant_is_small(the_ant):
 
 def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
     with pytest.raises(ValueError, match=r"unknown engine 'wrap' \(did you mean 'warp'\?\)"):
-        ant(engine="wrap")
+        gymnasium_robot("ant", engine="wrap")
     with pytest.raises(ValueError, match="solver_iterations must be at least 1, not 0"):
-        ant(solver_iterations=0)
+        gymnasium_robot("ant", solver_iterations=0)
     with pytest.raises(ValueError, match="cannot read the robot"):
         robot(tmp_path / "none.xml", PROJECTION, horizon=10, num_substeps=5)
     with pytest.raises(ValueError, match="a number for each of the 3 velocities, not 2"):
@@ -139,4 +139,54 @@ def test_bad_robots_are_refused_in_one_line(tmp_path, hopper_file):
 def test_without_mujoco_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.mjx", None)
     with pytest.raises(ValueError, match=r"this needs mujoco: pip install '\.\[robotics\]'"):
-        ant()
+        gymnasium_robot("ant")
+
+
+@pytest.mark.parametrize(
+    ("name", "environment"),
+    [("half-cheetah", "HalfCheetah-v5"), ("hopper", "Hopper-v5"), ("walker2d", "Walker2d-v5"), ("humanoid", "Humanoid-v5")],
+)
+def test_robots_start_and_end_by_gymnasiums_rules(name, environment):
+    made, world = gymnasium.make(environment).unwrapped, gymnasium_robot(name)
+    made.reset(seed=0)
+    assert world.actions.high == pytest.approx(made.action_space.high)
+    assert world.num_substeps == made.frame_skip
+    num_positions, num_velocities = len(made.init_qpos), len(made.init_qvel)
+    noise = jax.random.uniform(jax.random.key(0), (2000, num_positions + num_velocities))
+    states = jax.jit(jax.vmap(world.reset_from))(noise)
+    starts = [made.reset(seed=seed) and (made.data.qpos.copy(), made.data.qvel.copy()) for seed in range(200)]
+    for ours, theirs in zip((states.positions, states.velocities), map(np.stack, zip(*starts, strict=True)), strict=True):
+        np.testing.assert_allclose(np.std(ours, axis=0), np.std(theirs, axis=0), rtol=0.3)
+        np.testing.assert_allclose(np.mean(ours, axis=0), np.mean(theirs, axis=0), atol=0.03)
+    is_over = jax.jit(lambda state: world.is_over(state))
+    for index, low, high in world.healthy:
+        for place in (low - 0.01, low + 0.01, min(high, 9.0) - 0.01, high + 0.01):
+            positions = np.array(made.init_qpos)
+            positions[index] = place
+            if math.isfinite(place):
+                made.set_state(positions, made.init_qvel)
+                assert bool(is_over(RobotState(jnp.asarray(positions), *jnp.zeros((2, num_velocities))))) == (
+                    not made.is_healthy
+                )
+    assert world.healthy or name == "half-cheetah"
+
+
+@pytest.mark.parametrize("name", ["half-cheetah", "hopper", "walker2d", "humanoid"])
+def test_named_robots_move_as_in_mujocos_own_engine(name):
+    """One simulation step each, in contact with the ground; of Euler's method, which compiles four times as fast as theirs."""
+    world = gymnasium_robot(name, solver_iterations=100)
+    model = mujoco.MjModel.from_xml_path(str(model_file(name)))
+    model.opt.solver, model.opt.integrator = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtIntegrator.mjINT_EULER
+    data = mujoco.MjData(model)
+    action = np.random.default_rng(0).uniform(-0.3, 0.3, model.nu)
+    data.ctrl[:] = action
+    mujoco.mj_step(model, data, nstep=150)
+    assert data.ncon > 0
+    before = RobotState(*(jnp.asarray(each, jnp.float32) for each in (data.qpos, data.qvel, data.qacc_warmstart)))
+    options = world.model.opt
+    euler = options.replace(integrator=type(options.integrator)(int(mujoco.mjtIntegrator.mjINT_EULER)))
+    once = dataclasses.replace(world, num_substeps=1, model=world.model.replace(opt=euler))
+    after = jax.jit(lambda *given: once.step_from(*given))(jnp.zeros(0), before, jnp.asarray(action, jnp.float32))
+    mujoco.mj_step(model, data)
+    np.testing.assert_allclose(after.positions, data.qpos, atol=1e-3)
+    np.testing.assert_allclose(after.velocities, data.qvel, atol=2e-2)

@@ -1,6 +1,7 @@
 """Gradient ascent for teams, as chains of optax transformations."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from farflung.numerics.arrays import exact_sum, log_softmax, ordered_sum
-from farflung.policies import TabularSoftmax
+from farflung.policies import NeuralPolicy, TabularSoftmax
 
 _DAMPING = 0.03
 _OWN_SHARE = 0.1
@@ -32,7 +33,7 @@ def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, 
         "natural": (_by_fisher_information(), _sum_over_time(optax.sgd(learning_rate))),
         "trust-region": (_by_fisher_information(), _sum_over_time(optax.scale(-1.0)), _to_divergence(learning_rate)),
     }
-    return optax.with_extra_args_support(optax.chain(*chain[name]))
+    return optax.with_extra_args_support(optax.chain(*chain[name], _slow_own_parts()))
 
 
 def _by_fisher_information() -> optax.GradientTransformationExtraArgs:
@@ -72,6 +73,24 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
         return steps, state
 
     return optax.GradientTransformation(lambda team: inner.init(split(team)), update)
+
+
+def _slow_own_parts() -> optax.GradientTransformation:
+    r"""Shortens the steps of what each of m agents owns beside parts that all of them share, by $\sqrt{m}$.
+
+    An agent's own part sees a share 1 / m of the data, so that its gradient is as noisy as that of $1 / m$ of a batch.
+    """
+
+    def slower(steps: Any) -> Any:
+        if not isinstance(steps, NeuralPolicy):
+            return steps
+        share = 1 / math.sqrt(steps.num_agents)
+        return jax.tree.map(lambda step, is_own: step * share if is_own else step, steps, steps.own_parts)
+
+    def update(steps: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        return jax.tree.map(slower, steps, is_leaf=lambda part: isinstance(part, NeuralPolicy)), state
+
+    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
 
 
 def _to_divergence(divergence: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:

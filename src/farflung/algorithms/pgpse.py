@@ -1,7 +1,7 @@
 """Policy gradient for parallel state entropy (PGPSE): Algorithm 1 of the paper, and its refinements."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,8 +13,10 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 from farflung.algorithms.optimizers import optimizer
 from farflung.config import NEURAL_OPTIMIZERS, OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
-from farflung.entropy.counts import Entropy
+from farflung.config.options import OBJECTIVE
 from farflung.entropy.credit import CREDITS, Credit, independent, recombined
+from farflung.entropy.named import named_objective
+from farflung.entropy.objective import Objective, ObjectiveIn
 from farflung.policies import Networks, TabularSoftmax, log_probabilities, networks_of, neural_team, softmax_team
 from farflung.policies.rollout import Trajectories, acted_in
 
@@ -32,7 +34,7 @@ def _number(value: Any) -> Any:
 
 
 class PGPSE(eqx.Module):
-    """Gradient ascent on the expected entropy of the states that the team visits together.
+    """Gradient ascent on the expected entropy of the states that the team visits together, or on another objective.
 
     The paper's single agent is `num_agents=1` with as many trajectories as the team has agents.
 
@@ -54,7 +56,7 @@ class PGPSE(eqx.Module):
     trajectory_weight: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
     """Factor on the sum over an agent's trajectories: 1 sums them, 1 / num_trajectories averages them."""
     credit: str | Credit = eqx.field(static=True, default="total")
-    """How the team's entropy becomes a weight for each action: a name, or a function as in `entropy/credit.py`."""
+    """How the objective becomes a weight for each action: a name, or a function as in `entropy/credit.py`."""
     num_combinations: int = eqx.field(static=True, default=1)
     """Number of regroupings of the batch into teams over which the credit is averaged."""
     is_independent: bool = eqx.field(static=True, default=False)
@@ -73,8 +75,8 @@ class PGPSE(eqx.Module):
     """Optimiser steps per batch, with importance weights after the first."""
     clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=_number)
     """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
-    entropy: Callable[[Any], Entropy] | None = eqx.field(static=True, default=None)
-    """The entropy to maximise, as a function of the world; None for the world's own estimate."""
+    objective: ObjectiveIn | None = eqx.field(static=True, default=None)
+    """What to maximise, as a function of the world and the team, such as a `Utility`; None for the entropy of the states."""
 
     def __check_init__(self) -> None:
         for name in ("num_agents", "num_trajectories", "batch_size", "num_combinations", "steps_per_batch"):
@@ -94,9 +96,15 @@ class PGPSE(eqx.Module):
             team = softmax_team(key, world, self.num_agents, scale=self.init_scale, is_time_dependent=self.is_time_dependent)
         return PGPSEState(team, self._optimizer().init(team), jnp.int32(0))
 
-    def learn(self, world: Any, state: PGPSEState, trajectories: Trajectories) -> PGPSEState:
-        """One optimiser step uphill, or several with the same batch."""
-        weights = self.weights(world, trajectories.states)
+    def learn(
+        self, world: Any, state: PGPSEState, trajectories: Trajectories, objective: Objective | None = None
+    ) -> PGPSEState:
+        """One optimiser step uphill, or several with the same batch.
+
+        Args:
+            objective: instead of the algorithm's, for one that is learned as well.
+        """
+        weights = self.weights(world, trajectories.states, state.team, objective)
         if trajectories.acting is not None:  # after an episode's end nobody acts
             weights = jnp.where(trajectories.acting < world.num_states, weights, 0.0)
         if self.steps_per_batch == 1:
@@ -109,7 +117,9 @@ class PGPSE(eqx.Module):
             latest = jax.lax.fori_loop(0, self.steps_per_batch, step, state)
         return latest._replace(num_updates=state.num_updates + 1)
 
-    def weights(self, world: Any, states: Array) -> Float[Array, "batch agent #trajectory #time"]:
+    def weights(
+        self, world: Any, states: Array, team: Any, objective: Objective | None = None
+    ) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size, times the weight of a trajectory."""
         credit = self.credit if callable(self.credit) else CREDITS[self.credit]
         if self.is_independent:
@@ -117,8 +127,9 @@ class PGPSE(eqx.Module):
         if self.num_combinations > 1:
             credit = recombined(credit, self.num_combinations)
         batch_size, num_agents = states.shape[:2]
-        entropy = world.entropy if self.entropy is None else self.entropy(world)
-        weights = jnp.asarray(credit(entropy, states))
+        if objective is None:
+            objective = world.entropy if self.objective is None else self.objective(world, team)
+        weights = jnp.asarray(credit(objective, states))
         shape = (*states.shape[:3], states.shape[3] - 1)
         if weights.ndim != len(shape) or any(size not in (1, most) for size, most in zip(weights.shape, shape, strict=True)):
             raise ValueError(f"a credit gives each action a weight, an array of the shape {shape}, not {weights.shape}")
@@ -127,7 +138,7 @@ class PGPSE(eqx.Module):
 
     def gradient(self, world: Any, team: Any, trajectories: Trajectories) -> Any:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
-        return team.gradient(acted_in(trajectories), trajectories.actions, self.weights(world, trajectories.states))
+        return team.gradient(acted_in(trajectories), trajectories.actions, self.weights(world, trajectories.states, team))
 
     def _step(self, state: PGPSEState, trajectories: Trajectories, weights: Float[Array, "batch agent #k #t"]) -> PGPSEState:
         team, acted = state.team, acted_in(trajectories)
@@ -156,15 +167,15 @@ class PGPSE(eqx.Module):
         return optimizer(self.optimizer, learning_rate)
 
 
-def pgpse(
-    config: Explore, world: Any, *, credit: Credit | None = None, entropy: Callable[[Any], Entropy] | None = None
-) -> PGPSE:
+def pgpse(config: Explore, world: Any, *, credit: Credit | None = None, objective: ObjectiveIn | None = None) -> PGPSE:
     """The algorithm that a config asks for in a world.
 
     Args:
         credit: instead of the config's.
-        entropy: instead of the world's own estimate.
+        objective: instead of the config's.
     """
+    if objective is None and config.objective != OBJECTIVE:
+        objective = named_objective(config.objective)
     return PGPSE(
         num_agents=config.num_policies,
         num_trajectories=config.trajectories_per_policy,
@@ -183,7 +194,7 @@ def pgpse(
         bonus_decay=config.bonus_decay,
         steps_per_batch=config.steps_per_batch,
         clip=config.clip,
-        entropy=entropy,
+        objective=objective,
     )
 
 

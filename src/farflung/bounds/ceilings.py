@@ -11,30 +11,35 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from farflung.bounds import programs
-from farflung.bounds.climb import MixtureEntropy, TeamEntropy, climb
+from farflung.bounds.climb import MixtureEntropy, MixtureUtility, TeamEntropy, climb
 from farflung.bounds.flows import Flows, flows_of
+from farflung.bounds.trajectories import largest_trajectory_entropy
 from farflung.config import CEILING_METHODS
 from farflung.config.checks import check_name, check_positive, whole_number
+from farflung.config.options import OBJECTIVE, objective_terms
+from farflung.entropy.objective import Utility
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
 from farflung.worlds.world import World
 
 _MOST_NONZEROS = 30_000
 _SECONDS_PER_FLOW = 50e-9
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper bound on the expected entropy of any team, also of policies with memory."""
+    """An upper bound on the expected entropy, or another objective, of any team, also of policies with memory."""
 
     bound: float
-    """In nats."""
+    """In nats, if the objective is."""
     normalized_bound: float
     """The bound divided by the log of the number of states."""
     exact: bool
     """Whether a team reaches the bound, up to the solver's tolerance of a millionth of a nat."""
     method: str
-    """milp, lp, frank-wolfe, or counting if the time limit allows nothing else."""
+    """milp, lp, frank-wolfe, or counting if the time limit allows nothing else; for other objectives also entropy-regularised
+    (trajectories), information (skills) and sum."""
     value: float
     """The objective at `visits`: no better method can lower the bound below it. -inf without visits."""
     visits: Float[np.ndarray, " state"]
@@ -60,20 +65,24 @@ def ceiling(
     world: str | Path | World,
     agents: int,
     *,
+    objective: str | Utility = OBJECTIVE,
     trajectories: int = 1,
     method: str = "auto",
     time_limit: float | int = 60,
     tolerance: float = 1e-3,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> Ceiling:
-    """An upper bound on the expected entropy of the states that any team of this size visits.
+    """An upper bound on the expected entropy of the states that any team of this size visits, or on another objective.
 
     >>> round(ceiling("room-det", agents=2).normalized_bound, 4)
     0.748
+    >>> round(np.exp(ceiling("room-det", agents=2, objective="trajectory").bound))  # the number of trajectories
+    15809
 
     Args:
         world: a world with a transition table, or its name as in `farflung explore`.
         agents: number of agents (m).
+        objective: a name, a weighted sum of names, or a concave `Utility`.
         trajectories: number of pooled trajectories per agent (K).
         method: milp (exact, for deterministic worlds), lp, frank-wolfe (for worlds of any size), or auto: the first of these
             that suits the world.
@@ -82,6 +91,11 @@ def ceiling(
         on_progress: frank-wolfe calls it with value and bound a few times a second.
     """
     began = time.perf_counter()
+    if objective != OBJECTIVE:
+        if method not in ("auto", "frank-wolfe"):
+            raise ValueError(f"the method '{method}' is for the entropy of states: leave it out for other objectives")
+        rest = {"time_limit": time_limit, "tolerance": tolerance, "on_progress": on_progress}
+        return _of_objective(_table_of(world), whole_number("agents", agents), objective, trajectories, **rest)
     flows = flows_of(_table_of(world))
     walks = whole_number("agents", agents) * whole_number("trajectories", trajectories)
     check_name("method", method, CEILING_METHODS)
@@ -91,11 +105,11 @@ def ceiling(
         raise ValueError("the method 'milp' needs a deterministic world with one start state: choose 'lp' instead")
     if method in ("milp", "lp"):
         programs.check_memory(flows, walks)
-    objective = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
+    entropy = TeamEntropy(walks * (flows.horizon + 1), walks * flows.most_visits)
 
     def result(name: str, bound: float, visits: Any = None, *, is_exact: bool = False, walked: Any = None) -> Ceiling:
-        value = -np.inf if visits is None else objective.value(visits)
-        bound = value if is_exact else min(bound, _by_counting(flows, objective))
+        value = -np.inf if visits is None else entropy.value(visits)
+        bound = value if is_exact else min(bound, _by_counting(flows, entropy))
         visits = np.full(flows.num_states, np.nan) if visits is None else visits
         normalized = _normalized(bound, flows.num_states)
         return Ceiling(bound, normalized, is_exact, name, value, visits, walked, time.perf_counter() - began)
@@ -120,15 +134,50 @@ def ceiling(
         if solved.flow is not None and solved.prices is not None:
             visits = programs.visits_of(program, flows, solved.flow, walks)
             # The bound is computed again from the prices: it then does not depend on the solver's tolerances.
-            bound = walks * flows.best_response(solved.prices)[0] + objective.conjugate(solved.prices)
+            bound = walks * flows.best_response(solved.prices)[0] + entropy.conjugate(solved.prices, visits)
             return result("lp", bound, visits)
     if method in ("lp", "milp"):
         raise ValueError(
             f"the method '{method}' has proven no bound in {time_limit:g} seconds: allow more time, or choose 'frank-wolfe'"
         )
     left = max(0.0, time_limit - (time.perf_counter() - began))
-    climbed = climb(flows, objective, walks, tolerance=tolerance, time_limit=left, on_progress=on_progress)
+    climbed = climb(flows, entropy, walks, tolerance=tolerance, time_limit=left, on_progress=on_progress)
     return result("frank-wolfe", min(climbed.bound, proven), climbed.visits)
+
+
+def _of_objective(world: TabularMDP, num_agents: int, objective: str | Utility, num_trajectories: int, **rest: Any) -> Ceiling:
+    """The ceiling of an objective that is not the entropy of states alone."""
+    began = time.perf_counter()
+    flows = flows_of(world)
+    nowhere = np.full(flows.num_states, np.nan)
+
+    def proven(bound: float, method: str, value: float = -np.inf, visits: Any = nowhere, *, is_exact: bool = False) -> Ceiling:
+        normalized, seconds = _normalized(bound, flows.num_states), time.perf_counter() - began
+        return Ceiling(bound, normalized, is_exact, method, value, visits, None, seconds)
+
+    if isinstance(objective, Utility):
+        # Of all concave functions of the shares, the mean is at most the function of the mean (Jensen).
+        utility = MixtureUtility(objective, flows.horizon + 1, flows.is_reachable)
+        climbed = climb(flows, utility, 1, is_relative=False, **rest)
+        return proven(climbed.bound, "frank-wolfe", climbed.value, climbed.visits)
+    terms = objective_terms(objective)
+    if len(terms) > 1 or list(terms.values()) != [1.0]:
+        parts = {name: ceiling(world, num_agents, objective=name, trajectories=num_trajectories, **rest) for name in terms}
+        bounds = [sum(weight * parts[name].bound for name, weight in terms.items())]
+        if terms.keys() == {"own", "skills"}:  # own + w skills = w state + (1 - w) own
+            whole = ceiling(world, num_agents, trajectories=num_trajectories, **rest).bound
+            bounds.append(terms["skills"] * whole + max(0.0, terms["own"] - terms["skills"]) * parts["own"].bound)
+        return proven(min(bounds), "sum")
+    (name,) = terms
+    if name == "own":
+        return ceiling(world, 1, trajectories=num_trajectories, **rest)
+    if name == "skills":
+        # The agent and the time are independent: I(agent; state) is at most the mean over the times of I(agent; state at t).
+        reach = np.count_nonzero(flows.is_within_reach, axis=1)
+        return proven(float(np.mean(np.log(np.minimum(reach, num_agents)))), "information")
+    # A mixture of policies is a policy with memory, and such a policy has no more entropy than the best Markov policy.
+    largest = largest_trajectory_entropy(world)
+    return proven(largest.bound, "entropy-regularised", largest.value, is_exact=largest.bound - largest.value < _TOLERANCE)
 
 
 def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:

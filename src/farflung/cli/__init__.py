@@ -13,7 +13,7 @@ from farflung.cli.arguments import Command, parse
 from farflung.cli.datasets import collect, offline
 from farflung.cli.explore import explore, resume
 from farflung.cli.finished import compare, film, view
-from farflung.cli.optima import ceiling, concentration, frank_wolfe
+from farflung.cli.optima import ceiling, concentration, frank_wolfe, objectives
 from farflung.cli.suites import ablate, reproduce
 from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command] = {
     "concentration": concentration,
     "reproduce": reproduce,
     "ablate": ablate,
+    "objectives": objectives,
 }
 
 

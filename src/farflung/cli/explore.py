@@ -50,7 +50,7 @@ def explore(
     force: Annotated[bool, switch("Replace a run that is in the output directory.")] = False,
 ) -> int:
     """Train a team of agents that visit, together, as many different states as evenly as possible."""
-    find_here(config.world, config.algorithm, config.credit, config.entropy, *(world.features or ()))
+    find_here(config.world, config.algorithm, config.credit, config.objective, *(world.features or ()))
     if ":" not in config.world:  # else a module has to be imported, which may start up JAX
         check_world(config.world)
     terminal.use_all_cores()
@@ -60,6 +60,7 @@ def explore(
     from farflung.worlds.named import make_world
 
     with new_folder(Path("runs"), config.name) if out is None else contextlib.nullcontext(out) as folder:
+        notes: list[str] = []
 
         def train(**options: Any) -> "Run":
             with claimed(folder) as place:  # before the world is made, since an environment may change the current directory
@@ -67,11 +68,10 @@ def explore(
                 if "env_options" in given:
                     given["env_options"] = _parsed(given["env_options"])
                 made = make_world(config.world, horizon=config.horizon, slip=config.slip, **given)
-                for note in () if printing.quiet else made.notes:
-                    print(note, file=sys.stderr)
+                notes.extend(made.notes)
                 return explore_config(config, made, given=config.given, out=place, force=force, **options)
 
-        return _train(train, folder, config.world, printing, checkpoints, logging)
+        return _train(train, folder, config.world, printing, checkpoints, logging, notes)
 
 
 def resume(config: Resume, printing: Printing, checkpoints: Checkpoints, logging: Logging) -> int:
@@ -99,7 +99,13 @@ def _parsed(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _train(
-    train: Callable[..., "Run"], out: Path, name: str, printing: Printing, checkpoints: Checkpoints, logging: Logging
+    train: Callable[..., "Run"],
+    out: Path,
+    name: str,
+    printing: Printing,
+    checkpoints: Checkpoints,
+    logging: Logging,
+    notes: Sequence[str] = (),
 ) -> int:
     """Trains with a progress bar and loggers, prints the results, and returns the exit code."""
     from farflung.loggers import resolved
@@ -116,8 +122,8 @@ def _train(
 
             def on_progress(status: "Status") -> None:
                 if status.update == 0 and not printing.quiet:
-                    for logger in loggers:
-                        print(f"log: {logger}", file=sys.stderr)
+                    for line in (*notes, *(f"log: {logger}" for logger in loggers)):
+                        print(line, file=sys.stderr)
                 state = "compiling" if status.update == 0 else ""
                 if status.normalized_entropy is not None:
                     rate = terminal.rate(status.steps_per_second)
@@ -162,6 +168,10 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
         console.print(f"states: {', '.join(projection.names)} on a grid of {projection.num_cells:,} cells; learnt from {how}")
     kind = "which a team can reach" if summary["ceiling"]["exact"] else f"an upper bound by {summary['ceiling']['method']}"
     console.print(f"ceiling: {summary['ceiling']['bound']:.4f} nats, {kind}")
+    if "bound" in summary.get("objective", {}):
+        of = summary["objective"]
+        kind = "which a team can reach" if of["exact"] else f"an upper bound by {of['method']}"
+        console.print(f"ceiling of the objective {of['name']}: {of['bound']:.4f}, {kind}", markup=False)
     if summary["is_stopped_early"]:
-        console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the entropy no longer grew")
+        console.print(f"stopped after {summary['updates']:,} of {run.config.updates:,} updates: the objective no longer grew")
     print_saved(console, out, "index.html")

@@ -1,8 +1,9 @@
-"""`farflung ceiling`, `farflung frank-wolfe` and `farflung concentration`: optima and theorems."""
+"""`farflung ceiling`, `frank-wolfe`, `concentration` and `objectives`: optima, theorems, and what may be maximised."""
 
 import contextlib
 import dataclasses
 import itertools
+import math
 import time
 from functools import partial
 from importlib.metadata import version
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
-from farflung.config import CeilingOptions, Concentration, FrankWolfeRun
+from farflung.config import CeilingOptions, Concentration, FrankWolfeRun, Objectives
+from farflung.config.imports import import_object
+from farflung.config.options import OBJECTIVE
+from farflung.worlds.hosted.modules import find_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +23,11 @@ if TYPE_CHECKING:
     from farflung.bounds.ceilings import Ceiling
     from farflung.studies.concentration.experiment import Concentrated
     from farflung.studies.frank_wolfe.experiment import Convergence
+    from farflung.studies.objectives import Measured
     from farflung.worlds.tabular import TabularMDP
 
 _SECONDS_FOR_INFINITE_TRIALS = 8.0
-_NAMES = {"team": "the team's states", "agent": "one agent's own states", "single": "the single agent's states"}
+_NAMES = {"team": "the team's {}", "agent": "one agent's own {}", "single": "the single agent's {}"}
 _FORCE = "Replace results with other settings that are in the output directory."
 
 
@@ -34,8 +39,9 @@ def ceiling(
     ] = None,
     force: Annotated[bool, switch("Replace other results that are in the output directory.")] = False,
 ) -> None:
-    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
+    """Compute an upper bound on the entropy, or another objective, of any team in a world, with a certificate."""
     terminal.import_world(config.world)
+    find_here(config.objective)
     from farflung.bounds.ceilings import ceiling as bound_team
     from farflung.bounds.ceilings import infinite_trials_optimum
     from farflung.runs.destinations import open_results
@@ -56,6 +62,7 @@ def ceiling(
         found = bound_team(
             world,
             config.agents,
+            objective=import_object(config.objective, "objective") if ":" in config.objective else config.objective,
             trajectories=config.trajectories,
             method=config.method,
             time_limit=config.time_limit,
@@ -72,6 +79,7 @@ def ceiling(
             "horizon": world.horizon,
             "agents": config.agents,
             "trajectories": config.trajectories,
+            "objective": config.objective,
             **found.as_json(),
             "infinite_trials": unlimited.as_json(),
         }
@@ -83,6 +91,8 @@ def ceiling(
 def _ceiling_results(summary: dict[str, Any], world: "TabularMDP", found: "Ceiling") -> dict[str, Any]:
     from farflung.figures.ceilings import best_team
 
+    if summary["objective"] != OBJECTIVE and math.isnan(found.visits[0]):
+        return {"ceiling.json": summary}  # the bound comes without visits
     labels = world.labels.tolist()
     results = {
         "ceiling.json": summary,
@@ -104,12 +114,22 @@ def _print_ceiling(summary: dict[str, Any], out: Path | None, console: "Console"
     kind = "exact, by integer program" if summary["exact"] else f"upper bound, by {summary['method']}"
     within = f"within {infinite['bound'] - infinite['value']:.1e} nats"
     for name, found, what in (
-        (f"entropy of {walks} trajectories", summary, kind),
+        (_what_is_bounded(summary["objective"], walks), summary, kind),
         ("max H(d), infinitely many", infinite, within),
     ):
         rows.add_row(name, f"{found['bound']:.4f}", f"{found['normalized_bound']:.4f}", what, f"{found['seconds']:.1f} s")
     console.print(rows)
-    print_saved(console, out, "ceiling.png", "the numbers and a picture of the best team that was found")
+    has_picture = out is not None and (out / "ceiling.png").exists()
+    print_saved(
+        console,
+        out,
+        "ceiling.png" if has_picture else "ceiling.json",
+        "the numbers and a picture of the best team that was found",
+    )
+
+
+def _what_is_bounded(objective: str, walks: int) -> str:
+    return f"entropy of {walks} trajectories" if objective == OBJECTIVE else f"{objective} of {walks} trajectories"
 
 
 def frank_wolfe(
@@ -243,10 +263,67 @@ def _print_samples(found: "Concentrated", out: Path, console: "Console") -> None
     rows = table(title, "", "H(d)", "ε", "measured", "sharper bound", "Theorem 4.1")
     for kind, needed in found.needed.items():
         for number, (epsilon, each) in enumerate(zip(config.epsilons, needed, strict=True)):
-            first = (_NAMES[kind], f"{found.entropies[kind]:.3f}") if number == 0 else ("", "")
+            first = (
+                (
+                    _NAMES[kind].format("trajectories" if config.objective == "trajectory" else "states"),
+                    f"{found.entropies[kind]:.3f}",
+                )
+                if number == 0
+                else ("", "")
+            )
             rows.add_row(*first, f"{epsilon:g}", f"{each.measured:,.0f}", f"{each.sharper:,.0f}", f"{each.theorem:.2g}")
     console.print(rows)
     number = sum(each.size for each in found.probabilities.values()) * len(config.seeds)
     word = "no measurement contradicts" if found.num_violations == 0 else f"{found.num_violations} measurements contradict"
     console.print(f"{word} Theorem 4.1 (at least {number:,} were made)")
     print_saved(console, out, "concentration.png")
+
+
+def objectives(
+    config: Objectives,
+    printing: Printing,
+    out: Annotated[Path, out_option("Directory for the numbers and the figures.", "objectives")] = Path("objectives"),
+    force: Annotated[bool, switch(_FORCE)] = False,
+) -> None:
+    """Train a team on each of several objectives, and measure what each gives by all of them: entropies, coverage, skills."""
+    for world in config.worlds:
+        terminal.import_world(world)
+    terminal.use_all_cores()
+    from farflung.runs.destinations import open_results
+    from farflung.studies import objectives as study  # imports JAX
+
+    with open_results(out, "objectives", dataclasses.asdict(config), force=force) as save:
+        with progress_bar(printing.quiet) as show:
+            found = study.compare_objectives(
+                config, on_progress=lambda done, total, what: show("objectives", done, total, what)
+            )
+        summary = {"farflung": version("farflung"), **dataclasses.asdict(config), "results": _means(found)}
+        rows = [("world", "objective", "measure", "seed", "value"), *itertools.chain(*(each.rows() for each in found))]
+        results = {"summary.json": summary, "measures.csv": rows, "skills": study.skills(found)}
+        if any(each.ceilings for each in found):
+            results["tradeoff"] = study.tradeoff(found)
+        save(results)
+    printing.report(summary, partial(_print_objectives, found, out))
+
+
+def _means(found: "list[Measured]") -> dict[str, Any]:
+    return {
+        each.world: {
+            "ceilings": each.ceilings,
+            "means": {
+                objective: {name: float(values.mean()) for name, values in measures.items()}
+                for objective, measures in each.values.items()
+            },
+        }
+        for each in found
+    }
+
+
+def _print_objectives(found: "list[Measured]", out: Path, console: "Console") -> None:
+    for each in found:
+        names = list(next(iter(each.values.values())))
+        rows = table(f"{each.world}: means over the seeds", "trained on", *(name.replace("_", " ") for name in names))
+        for objective, measures in each.values.items():
+            rows.add_row(objective, *("" if math.isnan(value := measures[name].mean()) else f"{value:.3f}" for name in names))
+        console.print(rows)
+    print_saved(console, out, "skills.png")

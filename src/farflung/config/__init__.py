@@ -9,6 +9,7 @@ from farflung.config.commands import Compare as Compare
 from farflung.config.commands import Concentration as Concentration
 from farflung.config.commands import Film as Film
 from farflung.config.commands import FrankWolfeRun as FrankWolfeRun
+from farflung.config.commands import Objectives as Objectives
 from farflung.config.commands import OfflineLearning as OfflineLearning
 from farflung.config.commands import Reproduce as Reproduce
 from farflung.config.commands import Resume as Resume

@@ -171,6 +171,8 @@ def check_learning(config: Any) -> None:
         "entropy_bonus": not_negative,
         "bonus_decay": share,
         "clip": positive,
+        "discount": share,
+        "trace": share,
     }.items():
         values = getattr(config, name, None)
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):

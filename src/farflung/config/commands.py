@@ -289,8 +289,12 @@ class _TeamInWorld:
 
 @dataclass(frozen=True)
 class CeilingOptions(_TeamInWorld):
-    """Compute an upper bound on the entropy that any team can reach in a world, with a certificate."""
+    """Compute an upper bound on the entropy, or another objective, of any team in a world, with a certificate."""
 
+    objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
+        options.OBJECTIVE
+    )
+    """What the team maximises, as in farflung explore; MODULE:NAME must be a concave farflung.Utility."""
     trajectories: int = 1
     """Trajectories of each agent that are pooled (K in the paper)."""
     method: Annotated[str, one_of(options.CEILING_METHODS)] = "auto"
@@ -303,6 +307,9 @@ class CeilingOptions(_TeamInWorld):
     def __post_init__(self) -> None:
         checks.check_team_in_world(self)
         checks.check_name("method", self.method, options.CEILING_METHODS)
+        checks.check_text("objective", self.objective)
+        if ":" not in self.objective:
+            options.objective_terms(self.objective)
         for name in ("time_limit", "tolerance"):
             checks.check_positive(name, getattr(self, name))
 
@@ -382,9 +389,12 @@ class Concentration(_TeamInWorld):
     """Repetitions from which each probability is estimated."""
     most_samples: int = 10_000
     """Maximum number of samples in a repetition."""
+    objective: Annotated[str, one_of(("state", "trajectory"))] = options.OBJECTIVE
+    """Distribution to draw samples from: of states, or of whole trajectories, of which there may be 2,000."""
 
     def __post_init__(self) -> None:
         checks.check_team_in_world(self)
+        checks.check_name("objective", self.objective, ("state", "trajectory"))
         for name in ("updates", "draws", "most_samples"):
             checks.whole_number(name, getattr(self, name))
         if self.most_samples < self.agents:
@@ -395,6 +405,47 @@ class Concentration(_TeamInWorld):
             checks.check_positive("epsilon", epsilon)
         checks.check_probability("delta", self.delta)
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Train a team on each of several objectives, and measure what each gives by all of them: entropies, coverage, skills.
+
+    Results are a table, and figures: states against trajectories, and what the agents can do as skills.
+    """
+
+    worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WORLD [WORLD ...]")] = options.PAPER_WORLDS
+    """Worlds to train in, as in farflung explore; compiled ones only."""
+    train: Annotated[tuple[str, ...], tyro.conf.arg(metavar="OBJECTIVE|diayn ...")] = (
+        *("state", "trajectory", "skills", "own", "own+3*skills", "state+0.1*trajectory", "diayn"),
+    )
+    """Objectives to train on, as in farflung explore, or diayn for a learned discriminator."""
+    agents: int = 6
+    """Agents in each team (m in the paper)."""
+    trajectories: int = 1
+    """Trajectories that each agent plays per batch element (K in the paper)."""
+    batch_size: int = 40
+    """Batch elements per update (B in the paper)."""
+    horizon: options.Horizon = None
+    """Actions in an episode (T in the paper)."""
+    updates: int = 500
+    """Policy updates of each training (N in the paper)."""
+    episodes: int = 200
+    """Episodes of each agent by which a trained team is measured; half of them choose and half of them judge."""
+    seeds: tuple[int, ...] = options.PAPER_SEEDS[:3]
+    """Random seeds, with one independent training each."""
+
+    def __post_init__(self) -> None:
+        for name in ("agents", "trajectories", "batch_size", "updates", "episodes"):
+            checks.whole_number(name, getattr(self, name))
+        if self.agents < 2 or self.episodes < 2:
+            raise ValueError("agents and episodes must be at least 2: agents are told apart, and half of the episodes judge")
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+        if not self.worlds or not self.train:
+            raise ValueError("at least one world and one objective are needed")
+        for name in self.train:
+            if name != "diayn":
+                options.objective_terms(name)
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ class Explore:
 
     WORLD is one of the paper's worlds (room-det, room-stoc, maze-det, maze-stoc); the path of a text map (# wall, . free,
     S start, G goal); a continuous world (point-empty, point-gap, point-four-rooms, point-room, point-maze, mepol-grid,
-    mountain-car, mountain-car-discrete, pendulum, ant); an environment of a JAX suite (gymnax:ID, craftax:ID, navix:ID,
-    xminigrid:ID, jumanji:ID, brax:ID, playground:ID); the id of a Gymnasium environment (MODULE:ID imports the module
-    first); or MODULE:NAME, a world of your own. Where states are vectors, policies are neural networks. A Gymnasium
-    environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is compiled; any other is stepped in Python.
+    mountain-car, mountain-car-discrete, pendulum) or robot (ant, half-cheetah, hopper, walker2d, humanoid); an environment of a
+    JAX suite (gymnax:ID, craftax:ID, navix:ID, xminigrid:ID, jumanji:ID, brax:ID, playground:ID); the id of a Gymnasium
+    environment (MODULE:ID imports the module first); or MODULE:NAME, a world of your own. Where states are vectors, policies
+    are neural networks. A Gymnasium environment with a transition table (FrozenLake-v1, CliffWalking-v1, Taxi-v4) is
+    compiled; any other is stepped in Python.
     """
 
     given: ClassVar[Mapping[str, Any]]
@@ -48,14 +49,19 @@ class Explore:
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
     """Probability that one of the other actions replaces the chosen one; only for maps."""
-    batch_size: int = 40
+    batch_size: Annotated[Derived[int], default_is("40; actor-critic: 16")] = DERIVED
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{pgpse}|MODULE:NAME")] = options.ALGORITHM
-    """Training algorithm: pgpse, or MODULE:NAME of your own."""
-    entropy: Annotated[str, tyro.conf.arg(metavar="{auto}|MODULE:NAME")] = options.ENTROPY
-    """Entropy to maximise: the world's own estimate (auto), or MODULE:NAME of your own."""
+    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.ALGORITHM
+    """Training algorithm: policy gradient on the objective (pgpse), policy gradient on a learned discriminator of the agents
+    (diayn), PPO with a critic for networks (actor-critic), or MODULE:NAME of your own."""
+    objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
+        options.OBJECTIVE
+    )
+    """What the team maximises: the entropy of all its states (state), the mean entropy of each agent's own states (own), how
+    well a state tells the agents apart (skills), the entropy of whole trajectories (trajectory), a weighted sum such as
+    own+2*skills, or MODULE:NAME of your own."""
     updates: Annotated[Derived[int], from_preset("updates", "INT")] = DERIVED
     """Policy updates (N in the paper)."""
     credit: Annotated[Derived[str], from_preset("credit", "{" + ",".join(options.CREDITS) + "}|MODULE:NAME")] = DERIVED
@@ -66,7 +72,7 @@ class Explore:
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
-    learning_rate: Annotated[Derived[float], default_is(_ALL_RATES, "FLOAT")] = DERIVED
+    learning_rate: Annotated[Derived[options.Rate], default_is(_ALL_RATES, "FLOAT", float | None)] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: float = 1.0
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
@@ -77,7 +83,8 @@ class Explore:
         default_is("auto; paper preset: stationary; where states are vectors: neural", "{" + ",".join(options.POLICIES) + "}"),
     ] = DERIVED
     """A softmax table per agent (stationary) or per agent and time step (time-dependent); auto chooses by size. Where
-    observations are vectors: a network per agent (neural), or networks with a common trunk (shared-trunk)."""
+    observations are vectors: a network per agent (neural), networks with a common trunk (shared-trunk), or one network that is
+    told who acts by a learned vector per agent (conditioned)."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of a neural network."""
     std: Annotated[str, one_of(options.STDS)] = "free"
@@ -88,10 +95,16 @@ class Explore:
     """Initial logits are uniform between minus and plus this number; in a network, a factor on the last layer's weights."""
     entropy_bonus: Annotated[Derived[float], from_preset("entropy_bonus", "FLOAT")] = DERIVED
     """Weight of a bonus for the entropy of the policies' actions, against early determinism."""
-    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end", "FLOAT")] = DERIVED
+    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end; actor-critic: 1", "FLOAT")] = DERIVED
     """Factor on the weight of the entropy bonus after each update."""
     steps_per_batch: Annotated[Derived[int], from_preset("steps_per_batch", "INT")] = DERIVED
     """Gradient steps per batch; after the first one, importance weights are clipped as in PPO."""
+    minibatches: int = 4
+    """Parts into which the actor-critic divides a batch at random; each gradient step takes the next part."""
+    discount: float = 0.99
+    """Factor of the actor-critic on the gain of a state for each step that it is away."""
+    trace: float = 0.95
+    """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
     clip: float = 0.2
     """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
@@ -99,7 +112,7 @@ class Explore:
     independent: bool = False
     """Train another baseline instead: each agent maximises the entropy of its own states."""
     stop_when_flat: bool = False
-    """Stop early when the mean entropy no longer grows."""
+    """Stop early when the mean of the objective no longer grows."""
     seeds: tuple[int, ...] = options.PAPER_SEEDS
     """Random seeds: one independent training per seed, all in parallel."""
     log_every: Annotated[int | None, default_is("20 to 200 records, at most 1000 updates apart")] = None
@@ -115,23 +128,29 @@ class Explore:
         if self.world in options.CONTINUOUS_WORLDS:
             self._default("policy", "neural")
         rates = options.NEURAL_LEARNING_RATES if self.is_neural else options.LEARNING_RATES
+        if self.algorithm == options.ACTOR_CRITIC:
+            rates = options.ACTOR_CRITIC_LEARNING_RATES
+            for name, value in options.ACTOR_CRITIC_PRESET.items():
+                self._default(name, value)
         for name, value in (options.NEURAL_PRESETS if self.is_neural else options.PRESETS)[self.preset].items():
             self._default(name, value)
+        self._default("batch_size", options.BATCH_SIZE)
         checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
             raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
         self._default("learning_rate", rates[self.optimizer])
         checks.check_team_in_world(self)
-        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch"):
+        for name in ("batch_size", "updates", "log_every", "combinations", "steps_per_batch", "minibatches"):
             value = getattr(self, name)
             if value is not None or name != "log_every":
                 object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
         checks.check_learning(self)
-        for name, known in (("algorithm", (options.ALGORITHM,)), ("entropy", (options.ENTROPY,)), ("credit", options.CREDITS)):
+        for name, known in (("algorithm", options.ALGORITHMS), ("credit", options.CREDITS)):
             checks.check_text(name, getattr(self, name))
             if ":" not in getattr(self, name):
                 checks.check_name(name, getattr(self, name), known)
+        self._check_objective()
         names_of = {"policy": options.POLICIES, "std": options.STDS, "over_trajectories": options.ESTIMATORS}
         for name, names in names_of.items():
             checks.check_name(name, getattr(self, name), names)
@@ -147,6 +166,8 @@ class Explore:
             raise ValueError(f"combinations are for the credits {' and '.join(options.COMBINED_CREDITS)}, not {self.credit}")
         if self.combinations > self.batch_size:
             raise ValueError(f"combinations must be at most the batch size, {self.batch_size}, not {self.combinations}")
+        if self.algorithm == options.ACTOR_CRITIC:
+            self._check_actor_critic(given)
         if self.single and self.independent:
             raise ValueError("--single and --independent exclude each other")
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
@@ -168,16 +189,20 @@ class Explore:
         Args:
             knows_all_states: whether the number of states is known; otherwise they are numbered as they are met.
         """
-        if has_vectors:
-            if self.is_neural:
-                return self
+        if has_vectors and not self.is_neural:
             if "policy" in self.given:
                 self._check_no_table()
-            return Explore(**{**self.given, "policy": "neural"})
+            return Explore(**{**self.given, "policy": "neural"}).resolved(has_vectors=True)
+        if self.algorithm == options.ALGORITHM and (unused := self.given.keys() & {*options.ONLY_FOR_ACTOR_CRITIC}):
+            raise ValueError(f"{' and '.join(sorted(unused))} are for the algorithm actor-critic, which trains networks")
+        if has_vectors:
+            return self
         if self.is_neural:
             raise ValueError(
                 f"{self.world} has numbered states, which need tables: choose the policy {', '.join(('auto', *options.TABLES))}"
             )
+        if self.algorithm == options.ACTOR_CRITIC:
+            raise ValueError(f"actor-critic trains networks, and {self.world} has numbered states: choose the algorithm pgpse")
         for field in fields(self):
             if field.name in _FOR_NETWORKS and getattr(self, field.name) != field.default:
                 raise ValueError(
@@ -194,7 +219,12 @@ class Explore:
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a file; those that older versions don't know only if they are not the default ones."""
-        defaults = {"algorithm": options.ALGORITHM, "entropy": options.ENTROPY, "over_trajectories": options.ESTIMATORS[0]}
+        defaults: dict[str, Any] = {
+            "algorithm": options.ALGORITHM,
+            "objective": options.OBJECTIVE,
+            "over_trajectories": options.ESTIMATORS[0],
+        }
+        defaults |= {field.name: field.default for field in fields(self) if field.name in options.ONLY_FOR_ACTOR_CRITIC}
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
@@ -236,6 +266,29 @@ class Explore:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
 
+    def _check_actor_critic(self, given: Iterable[str]) -> None:
+        if not self.is_neural and "policy" in given:
+            raise ValueError(f"actor-critic trains networks, and {self.policy} policies are tables: choose the algorithm pgpse")
+        if self.credit != "causal" or {*options.ONLY_FOR_PGPSE} & {*given} - {"credit"}:
+            raise ValueError(
+                "actor-critic has the credit causal and averages over trajectories: "
+                "for another credit, for combinations or over_trajectories, choose the algorithm pgpse"
+            )
+
+    def _check_objective(self) -> None:
+        checks.check_text("objective", self.objective)
+        if self.algorithm == "diayn" and (self.objective != options.OBJECTIVE or self.independent or self.num_policies < 2):
+            raise ValueError("diayn has its own objective, for at least 2 policies that learn together: leave out the others")
+        if ":" in self.objective:
+            return
+        terms = options.objective_terms(self.objective)
+        if self.independent and self.objective != options.OBJECTIVE:
+            raise ValueError("--independent maximises each agent's own entropy of states: leave out --objective")
+        if "skills" in terms and self.num_policies < 2:
+            raise ValueError("the objective skills tells agents apart: it needs at least 2 policies")
+        if "trajectory" in terms and self.trajectories * self.agents < 2:
+            raise ValueError("the objective trajectory needs at least 2 trajectories: choose more agents or trajectories")
+
     def _check_no_table(self) -> None:
         if self.policy in options.TABLES:
             raise ValueError(
@@ -258,7 +311,7 @@ class WorldOptions:
     as MiniGrid's agent_pos and agent_dir), or pixels, its rendered frame."""
     env_options: Annotated[tuple[str, ...] | None, default_is("none", "KEY=VALUE [KEY=VALUE ...]")] = None
     """Keyword arguments for gymnasium.make, for the environment of a JAX suite (layout=random draws a new layout in each
-    episode), or for the world ant; each value is read as JSON or, failing that, as text."""
+    episode), or for a robot such as ant; each value is read as JSON or, failing that, as text."""
     copies: int = 64
     """Copies of a Gymnasium environment that are stepped together in one process."""
     workers: int = 0

@@ -1,11 +1,13 @@
 """Names and defaults that several configs share, and how the command line shows their options."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import tyro
 
 PAPER_WORLDS = ("room-det", "room-stoc", "maze-det", "maze-stoc")
+ROBOTS = ("ant", "half-cheetah", "hopper", "walker2d", "humanoid")
 CONTINUOUS_WORLDS = (
     "point-empty",
     "point-gap",
@@ -16,8 +18,9 @@ CONTINUOUS_WORLDS = (
     "mountain-car",
     "mountain-car-discrete",
     "pendulum",
-    "ant",
+    *ROBOTS,
 )
+BATCH_SIZE = 40
 COMPILED_TWINS = {
     "MountainCar-v0": "mountain-car-discrete",
     "MountainCarContinuous-v0": "mountain-car",
@@ -28,8 +31,12 @@ COMPILED_TWINS = {
 SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")
 """JAX suites whose environments are worlds, under names such as `gymnax:MountainCar-v0`."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
-ALGORITHM, ENTROPY = "pgpse", "auto"
-"""The default training algorithm and the default entropy (the one that the world proposes)."""
+ALGORITHM, ACTOR_CRITIC, OBJECTIVE = "pgpse", "actor-critic", "state"
+"""The default training algorithm, the one for networks alone, and the default objective (the entropy of states that the world
+proposes)."""
+ALGORITHMS = (ALGORITHM, "diayn", ACTOR_CRITIC)
+OBJECTIVES = ("state", "own", "skills", "trajectory")
+_TERM = re.compile(r"(?:(\d+(?:\.\d*)?)\*)?([a-z]+)")
 CREDITS = ("total", "leave_one_out", "difference", "causal")
 COMBINED_CREDITS = ("difference", "causal")
 CEILING_METHODS = ("auto", "milp", "lp", "frank-wolfe")
@@ -43,6 +50,8 @@ METRICS = (
     "diversity",
     "policy_entropy",
     "particle_entropy",
+    "trajectory_entropy",
+    "objective",
     "percent_of_ceiling",
 )
 """Scores by which runs can be compared: the recorded metrics and the percentage of the ceiling."""
@@ -58,12 +67,13 @@ NOISY_LEARNING_RATE = 0.03
 """Default learning rate of Adam for tables where states are numbered as they are met: each is visited rarely, and Adam's steps
 are as large for rare, noisy gradients as for others."""
 NEURAL_LEARNING_RATES = {"sgd": 0.1, "adam": 0.003}
+ACTOR_CRITIC_LEARNING_RATES = {"sgd": 0.1, "adam": 0.002}
 OPTIMIZERS, NEURAL_OPTIMIZERS = tuple(LEARNING_RATES), tuple(NEURAL_LEARNING_RATES)
 PER_SEED = ("learning_rate", "decay", "init_scale", "entropy_bonus", "bonus_decay", "clip")
 """Settings that can have one number for all seeds, or one for each."""
 LOGGERS = ("tensorboard", "csv", "wandb", "trackio")
 TABLES = ("stationary", "time-dependent")
-NETWORKS = ("neural", "shared-trunk")
+NETWORKS = ("neural", "shared-trunk", "conditioned")
 POLICIES = ("auto", *TABLES, *NETWORKS)
 STDS = ("free", "state")
 TASKS = ("goals", "rewards")
@@ -96,17 +106,41 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     "paper": PRESETS["paper"] | {"updates": 500, "policy": "neural", "optimizer": "adam"},
 }
 """Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
+ACTOR_CRITIC_PRESET: dict[str, Any] = {"batch_size": 16, "entropy_bonus": 0.01, "bonus_decay": 1.0, "steps_per_batch": 16}
+"""Where the actor-critic's defaults differ from those."""
+ONLY_FOR_PGPSE = ("credit", "combinations", "over_trajectories")
+"""Settings that only one algorithm has."""
+ONLY_FOR_ACTOR_CRITIC = ("discount", "trace", "minibatches")
 if TYPE_CHECKING:
     _T = TypeVar("_T")
     Derived = Annotated[_T, "a setting whose default depends on other settings"]
+    Rate = float
 else:
     Derived = Optional
+    Rate = float | tuple[float, ...]  # one for all seeds or, in Python, one for each
 DERIVED: Any = None
 """The default of a `Derived` field; the config replaces it by a value."""
 
 
-def default_is(text: str, metavar: str = "INT") -> object:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})")
+def objective_terms(text: str) -> dict[str, float]:
+    """The names in an objective and their weights.
+
+    >>> objective_terms("own+0.5*skills")
+    {'own': 1.0, 'skills': 0.5}
+    """
+    found = [_TERM.fullmatch(term) for term in text.replace(" ", "").split("+")]
+    terms = {match[2]: float(match[1] or 1) for match in found if match is not None}
+    if len(terms) < len(found) or terms.keys() - {*OBJECTIVES} or not all(terms.values()):
+        known = ", ".join(OBJECTIVES)
+        raise ValueError(
+            f"objective must be {known}, a sum with weights such as own+2*skills, or MODULE:NAME, not {text!r:.80}"
+        )
+    return terms
+
+
+def default_is(text: str, metavar: str = "INT", kind: Any = None) -> object:
+    """How an option is shown whose default is computed; `kind` is the type to read, if it is not that of the field."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {text})", constructor=kind)
 
 
 def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:

@@ -1,31 +1,19 @@
 """Entropies of the states that a team visits, from counts."""
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import count_by_index, later_occurrences, lookup
 
 _FRACTION_BITS = 26
 
-States = Int[Array, "agent trajectory times"] | Float[Array, "agent trajectory times observation"]
 
-
-class Entropy(NamedTuple):
-    """An estimate of the entropy of all the states that a team has visited."""
-
-    value: Callable[[States], Float[Array, ""]]
-    """The estimate in nats."""
-    gains: Callable[[States], Float[Array, "agent trajectory times"]]
-    """The contribution of each visited state, given the other trajectories and *its own past*, without its own future."""
-
-
-def plug_in(num_states: int) -> Entropy:
+def plug_in(num_states: int) -> Objective:
     r"""The entropy of the empirical state distribution $d_n$, in nats.
 
     Its expectation never exceeds $\mathcal{H}(d_\pi)$ (Jensen), and n samples reach at most $\log n$.
@@ -40,12 +28,12 @@ def plug_in(num_states: int) -> Entropy:
 
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
         counts = lookup(count_by_index(states, num_states), states) - later_occurrences(states, num_states)
-        return lookup(jnp.asarray(_gain_of_count(states.size)), counts)
+        return lookup(jnp.asarray(gain_of_count(states.size)), counts)
 
-    return Entropy(value, gains)
+    return Objective(value, gains, is_below_32=True)
 
 
-def ragged_plug_in(num_states: int) -> Entropy:
+def ragged_plug_in(num_states: int) -> Objective:
     r"""The entropy of the empirical state distribution of episodes that may have ended early.
 
     The state `num_states` stands for all times after an episode's end and doesn't count. The number of samples depends on
@@ -72,7 +60,7 @@ def ragged_plug_in(num_states: int) -> Entropy:
         reached = _entropy(whole - (later - steps), before + 1) - _entropy(whole - later, before)
         return jnp.where(is_real, reached, 0.0)
 
-    return Entropy(value, gains)
+    return Objective(value, gains, is_below_32=True)
 
 
 def _entropy(sum_of_weighted_logs: Float[Array, "*axes"], num_samples: Int[Array, "*axes"]) -> Float[Array, "*axes"]:
@@ -99,7 +87,7 @@ def _fixed_point_terms(num_samples: int) -> Int[np.ndarray, " count"]:
 
 
 @functools.cache
-def _gain_of_count(num_samples: int) -> Float[np.ndarray, " count"]:
+def gain_of_count(num_samples: int) -> Float[np.ndarray, " count"]:
     r"""$h(c) - h(c - 1)$ with $h(c) = -\frac{c}{n} \log \frac{c}{n}$.
 
     h is rounded so that any consecutive gains add up without error, in any order: no such sum exceeds log n.

@@ -1,4 +1,4 @@
-"""Credit: how the team's entropy becomes a weight for each action.
+"""Credit: how the team's objective, such as the entropy of its states, becomes a weight for each action.
 
 The policy gradient is the mean over the batch of the sum of weight times score over all actions. The trajectories of a batch
 element are independent given the policies. So a baseline that does not depend on an action, given its state, can be subtracted
@@ -11,33 +11,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import mean_of_others
 
 Weights = Float[Array, "batch #agent #trajectory #time"]
 States = Int[Array, "batch agent trajectory times"] | Float[Array, "batch agent trajectory times observation"]
-Credit = Callable[[Entropy, States], Weights]
+Credit = Callable[[Objective, States], Weights]
 
 
-def total(entropy: Entropy, states: States) -> Weights:
-    """The paper's credit: every action's weight is the entropy of the states that the team visits in its batch element."""
-    return jax.vmap(entropy.value)(states)[:, None, None, None]
+def total(objective: Objective, states: States) -> Weights:
+    """The paper's credit: every action's weight is the value, such as the entropy, of its batch element."""
+    return jax.vmap(objective.value)(states)[:, None, None, None]
 
 
-def leave_one_out(entropy: Entropy, states: States) -> Weights:
-    """The team's entropy minus the mean of the other batch elements."""
-    return _centred(total(entropy, states), states)
+def leave_one_out(objective: Objective, states: States) -> Weights:
+    """The objective's value minus the mean of the other batch elements."""
+    return _centred(objective, total(objective, states))
 
 
-def difference(entropy: Entropy, states: States) -> Weights:
+def difference(objective: Objective, states: States) -> Weights:
     """The contribution of the action's trajectory, given all others, minus the mean of the other batch elements."""
-    return _centred(jnp.sum(jax.vmap(entropy.gains)(states), axis=-1, keepdims=True), states)
+    return _centred(objective, jnp.sum(jax.vmap(objective.gains)(states), axis=-1, keepdims=True))
 
 
-def causal(entropy: Entropy, states: States) -> Weights:
+def causal(objective: Objective, states: States) -> Weights:
     """The contribution of the states after the action, given all others and their own past, minus the other elements' mean."""
-    gains = jax.vmap(entropy.gains)(states)
-    return _centred(jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True), states)
+    gains = jax.vmap(objective.gains)(states)
+    return _centred(objective, jax.lax.cumsum(gains[..., 1:], axis=gains.ndim - 1, reverse=True))
 
 
 CREDITS: dict[str, Credit] = {"total": total, "leave_one_out": leave_one_out, "difference": difference, "causal": causal}
@@ -50,7 +50,7 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
     teams like the original one, so each is unbiased, and so is their mean, which has a lower variance.
     """
 
-    def weights(entropy: Entropy, states: States) -> Weights:
+    def weights(objective: Objective, states: States) -> Weights:
         batch_size, num_agents, num_trajectories = states.shape[:3]
         slot = jnp.arange(num_agents * num_trajectories).reshape(1, num_agents, num_trajectories)
         element = jnp.arange(batch_size).reshape(-1, 1, 1)
@@ -60,9 +60,9 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
             return jnp.take_along_axis(table, jnp.expand_dims(origin, tuple(range(3, table.ndim))), axis=0)
 
         def add(total: Array, shift: Array) -> tuple[Array, None]:
-            return total + shifted(credit(entropy, shifted(states, shift)), -shift), None
+            return total + shifted(credit(objective, shifted(states, shift)), -shift), None
 
-        shape = jax.eval_shape(lambda states: credit(entropy, states), states).shape
+        shape = jax.eval_shape(lambda states: credit(objective, states), states).shape
         total, _ = jax.lax.scan(add, jnp.zeros(shape), jnp.arange(num_combinations))
         return total / num_combinations
 
@@ -70,16 +70,15 @@ def recombined(credit: Credit, num_combinations: int) -> Credit:
 
 
 def independent(credit: Credit) -> Credit:
-    """A credit for each agent's own entropy, as if it were alone."""
+    """A credit for each agent's own objective, as if it were alone."""
 
-    def weights(entropy: Entropy, states: States) -> Weights:
-        alone = jax.vmap(lambda own: credit(entropy, own[:, None]), in_axes=1, out_axes=1)(states)
+    def weights(objective: Objective, states: States) -> Weights:
+        alone = jax.vmap(lambda own: credit(objective, own[:, None]), in_axes=1, out_axes=1)(states)
         return jnp.squeeze(alone, axis=2)
 
     return weights
 
 
-def _centred(weights: Weights, states: States) -> Weights:
+def _centred(objective: Objective, weights: Weights) -> Weights:
     """The weights minus the mean of the same agent's weights at the same time in the other batch elements."""
-    # Entropies of counts are below 32 nats; those of vectors depend on the units and have no bound.
-    return weights - mean_of_others(weights, pooled_axis=2, is_below_32=jnp.issubdtype(states.dtype, jnp.integer))
+    return weights - mean_of_others(weights, pooled_axis=2, is_below_32=objective.is_below_32)

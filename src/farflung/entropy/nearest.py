@@ -3,14 +3,15 @@
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import exact_sum, lookup, ordered_sum, runs_on_cpu
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ _FLOOR = 1e-3
 _MOST_LEFT_OUT = 16
 _MOST_INSERTED = 32_000
 _MOST_NUMBERS_PER_ARGUMENT = 8192
+MOST_COMPARED = 32_768
+"""With more states than this, a gain compares a state with some of the other trajectories alone."""
+_NUM_REFERENCES = 8192
+_TRAJECTORIES_AT_ONCE = 256
 
 
 def nearest_neighbours(
@@ -29,12 +34,16 @@ def nearest_neighbours(
     angles: Sequence[int] = (),
     is_ragged: bool = False,
     floor: float = _FLOOR,
-) -> Entropy:
+) -> Objective:
     r"""The entropy of the states' density, in nats, estimated from each state's distance to its k-th nearest neighbour.
 
     It is the mean surprisal of the n states, $\psi(n) - \psi(k) + \log V_d + d \log \epsilon_k$ (Kozachenko and Leonenko),
     where $V_d$ is the volume of the unit ball in d dimensions. A gain is the surprisal of a state among all states of the
     other trajectories and its own past, divided by n. With fewer than k neighbours, the farthest counts as the k-th.
+
+    If there are more than 32,768 states of many trajectories, a state's surprisal in a gain is the one among about 8,192 states
+    of other trajectories, drawn at random from all agents', and its own past. The cost of gains is then linear in the number of
+    agents. Distances to fewer neighbours are larger, so a gain sees the density at a coarser resolution.
 
     States are vectors: [agent, trajectory, time, feature]. States with a feature that is not finite lie after an episode's
     end and don't count.
@@ -64,16 +73,22 @@ def nearest_neighbours(
     def surprisals(
         points: Float[Array, "state feature"], num_times: int
     ) -> tuple[Float[Array, " state"], Int[Array, " state"]]:
-        """Each state's surprisal, zero without neighbours, and the number of states that it sees."""
+        """Each state's surprisal, zero without neighbours, and the number of other trajectories' states and of its own past."""
         num_states, num_features = len(points), points.shape[1] - len(angles)
         before = jnp.cumulative_sum(_is_real(points), dtype=jnp.int32, include_initial=True)
-        num_seen = before[-1] - before[_hidden_until(num_states, num_times)] + before[:-1]
+        hidden_until, references = _hidden_until(num_states, num_times), _references(points, num_times)
+        num_there = num_seen = before[-1] - before[hidden_until] + before[:-1]
+        if references is None:
+            nearest = _kth_squared_distances(points, num_times, neighbours)
+        else:
+            num_seen = before[:-1] - before[hidden_until - num_times] + _num_real(points, references, num_times)
+            nearest = _kth_among_references(points, references, num_times, neighbours)
         log_volume = num_features / 2 * math.log(math.pi) - math.lgamma(num_features / 2 + 1) + float(np.sum(np.log(scale)))
-        squared = jnp.maximum(_kth_squared_distances(points, num_times, neighbours), floor**2)
+        squared = jnp.maximum(nearest, floor**2)
         psi = jnp.asarray(digamma(np.arange(1, num_states + 1)), jnp.float32)
         few = lookup(psi, jnp.clip(num_seen, 1, neighbours) - 1)
         found = lookup(psi, num_seen) - few + log_volume + num_features / 2 * jnp.log(squared)
-        return jnp.where(_is_real(points) & (num_seen > 0), found, 0.0), num_seen
+        return jnp.where(_is_real(points) & (num_seen > 0), found, 0.0), num_there
 
     def mean_surprisal(points: Float[Array, "state feature"]) -> Float[Array, ""]:
         return exact_sum(surprisals(points, 1)[0], axis=0) / jnp.maximum(jnp.sum(_is_real(points)), 1)
@@ -97,17 +112,17 @@ def nearest_neighbours(
 
     def gains(states: Float[Array, "*axes feature"]) -> Float[Array, "*axes"]:
         points, num_times = _points(states, neighbours, scale, angles), states.shape[2]
-        found, num_seen = surprisals(points, num_times)
+        found, num_there = surprisals(points, num_times)
         if not is_ragged:
             return (found / jnp.maximum(jnp.sum(_is_real(points)), 1)).reshape(states.shape[:3])
         own = found.reshape(-1, num_times)
         there = sums_of_others(points, num_times)[:, None] + jnp.cumulative_sum(own, axis=1, include_initial=True)[:, :-1]
-        num_there = num_seen.reshape(own.shape)
+        num_there = num_there.reshape(own.shape)
         gain = (own - there / jnp.maximum(num_there, 1)) / (num_there + 1)
         is_counted = _is_real(points).reshape(own.shape) & (num_there > 0)
         return jnp.where(is_counted, gain, 0.0).reshape(states.shape[:3])
 
-    return Entropy(value, gains)
+    return Objective(value, gains)
 
 
 def num_duplicates(
@@ -170,6 +185,102 @@ def _kth_squared_distances(points: Float[Array, "state feature"], num_times: int
     return _by_trees(points, num_times, neighbours)
 
 
+class _References(NamedTuple):
+    """Two sets of trajectories, drawn at random: every state sees the first, or the second if it belongs to the first."""
+
+    first: Int[Array, " reference"]
+    second: Int[Array, " reference"]
+    is_in_first: Bool[Array, " trajectory"]
+
+
+def _references(points: Float[Array, "state feature"], num_times: int) -> _References | None:
+    """The trajectories that states are compared with; None if all can be compared with all."""
+    num_trajectories, size = len(points) // num_times, -(-_NUM_REFERENCES // num_times)
+    if len(points) <= MOST_COMPARED or num_times == 1 or num_trajectories < 2 * size:
+        return None
+    # Gains have no random key of their own: the states themselves are one, whose bits add up to the same sum in every order.
+    seed = jnp.sum(jax.lax.bitcast_convert_type(points.astype(jnp.float32), jnp.uint32), dtype=jnp.uint32)
+    order = jr.permutation(jr.fold_in(jr.key(0, impl="threefry2x32"), seed), num_trajectories)
+    is_in_first = jnp.zeros(num_trajectories, bool).at[order[:size]].set(True)
+    return _References(order[:size], order[size : 2 * size], is_in_first)
+
+
+def _num_real(points: Float[Array, "state feature"], references: _References, num_times: int) -> Int[Array, " state"]:
+    """The number of reference states that each state sees."""
+    lengths = jnp.sum(_is_real(points).reshape(-1, num_times), axis=1, dtype=jnp.int32)
+    first, second = (jnp.sum(lengths[which]) for which in references[:2])
+    return jnp.repeat(jnp.where(references.is_in_first, second, first), num_times)
+
+
+def _kth_among_references(
+    points: Float[Array, "state feature"], references: _References, num_times: int, neighbours: int
+) -> Float[Array, " state"]:
+    """As `_kth_squared_distances`, among the references and each state's own past."""
+    if not runs_on_cpu():
+        return _references_by_passes(points, references, num_times, neighbours)
+
+    def on_host(*arguments: Array) -> Float[np.ndarray, " state"]:
+        first, second, *pieces = (np.asarray(each) for each in arguments)
+        return _search_references(np.concatenate(pieces).reshape(points.shape), first, second, num_times, neighbours)
+
+    shape = jax.ShapeDtypeStruct(points.shape[:1], jnp.float32)
+    return jax.pure_callback(on_host, shape, *references[:2], *_pieces(points), vmap_method="sequential")
+
+
+def _references_by_passes(
+    points: Float[Array, "state feature"], references: _References, num_times: int, neighbours: int
+) -> Float[Array, " state"]:
+    """Finds the next larger distance k times, as `_by_passes` does."""
+    by_trajectory = points.reshape(-1, num_times, points.shape[1])
+    both = jnp.concatenate([by_trajectory[which].reshape(-1, points.shape[1]) for which in references[:2]])
+    is_second = jnp.arange(len(both)) >= len(both) // 2
+    sees_second = jnp.repeat(references.is_in_first, num_times)
+    is_past = jnp.tril(jnp.ones((num_times, num_times), bool), -1)[None]
+
+    def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
+        among = ordered_sum((points[:, None] - both[None]) ** 2)
+        within = ordered_sum((by_trajectory[:, :, None] - by_trajectory[:, None]) ** 2)
+        parts: list[tuple[Array, Array, Array]] = [
+            (among, (is_second[None] == sees_second[:, None]) & (among < jnp.inf), reached[:, None]),
+            (within, is_past & (within < jnp.inf), reached.reshape(-1, num_times)[..., None]),
+        ]
+        larger = [jnp.min(jnp.where(seen & (squared > at), squared, jnp.inf), axis=-1) for squared, seen, at in parts]
+        passed = [jnp.sum(seen & (squared <= at), axis=-1) for squared, seen, at in parts]
+        nearest = jnp.minimum(larger[0], larger[1].reshape(-1))
+        num_reached = passed[0] + passed[1].reshape(-1)
+        return jnp.where((num_reached < neighbours) & (nearest < jnp.inf), nearest, reached)
+
+    return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(len(points), -1.0))
+
+
+def _search_references(
+    points: Float[np.ndarray, "state feature"],
+    first: Int[np.ndarray, " reference"],
+    second: Int[np.ndarray, " reference"],
+    num_times: int,
+    neighbours: int,
+) -> Float[np.ndarray, " state"]:
+    """Searches two k-d trees; own pasts are compared directly."""
+    by_trajectory = points.reshape(-1, num_times, points.shape[1])
+    squared = np.full(by_trajectory.shape[:2], -1.0, np.float32)
+    is_past = np.tril(np.ones((num_times, num_times), bool), -1)[None]
+    is_in_first = np.isin(np.arange(len(by_trajectory)), first)
+    for which, trajectories in ((first, np.flatnonzero(~is_in_first)), (second, first)):
+        seen = by_trajectory[which].reshape(-1, points.shape[1])
+        tree = _tree(seen[~np.isnan(seen[:, 0])])
+        for some in np.array_split(trajectories, -(-len(trajectories) // _TRAJECTORIES_AT_ONCE)):
+            own = by_trajectory[some]
+            is_real = ~np.isnan(own[..., 0])
+            elsewhere = np.full((*own.shape[:2], neighbours), np.inf)
+            elsewhere[is_real] = tree.query(own[is_real], k=np.arange(1, neighbours + 1), workers=-1)[0] ** 2
+            within = sum((column[:, :, None] - column[:, None]) ** 2 for column in np.moveaxis(own, -1, 0))
+            is_seen = is_past & ~np.isnan(within)
+            nearest = np.concatenate([elsewhere, np.where(is_seen, within, np.inf)], axis=-1)
+            found = _farthest(np.partition(nearest, neighbours - 1)[..., :neighbours])
+            squared[some] = np.where(is_real, found, -1.0)
+    return squared.reshape(-1)
+
+
 def _by_passes(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:
     """Finds the next larger distance k times, for all points at once: a GPU recomputes distances faster than it stores them."""
     index, end = jnp.arange(len(points))[:, None], _hidden_until(len(points), num_times)[:, None]
@@ -213,12 +324,17 @@ def _by_trees(points: Float[Array, "state feature"], num_times: int, neighbours:
         numbers = np.concatenate([np.asarray(each) for each in arguments])
         return _search(numbers.reshape(points.shape), num_times, neighbours)
 
-    # Another thread would copy arguments larger than 100 kB, which deadlocks if all threads wait for callbacks: so the points
-    # go in small pieces, one batch element at a time.
-    numbers = points.reshape(-1)
-    pieces = [numbers[i : i + _MOST_NUMBERS_PER_ARGUMENT] for i in range(0, len(numbers), _MOST_NUMBERS_PER_ARGUMENT)]
     shape = jax.ShapeDtypeStruct(points.shape[:1], jnp.float32)
-    return jax.pure_callback(on_host, shape, *pieces, vmap_method="sequential")
+    return jax.pure_callback(on_host, shape, *_pieces(points), vmap_method="sequential")
+
+
+def _pieces(points: Float[Array, "state feature"]) -> list[Float[Array, " number"]]:
+    """The points as arguments of a callback, for one batch element at a time.
+
+    Another thread would copy arguments larger than 100 kB, which deadlocks if all threads wait for callbacks.
+    """
+    numbers = points.reshape(-1)
+    return [numbers[i : i + _MOST_NUMBERS_PER_ARGUMENT] for i in range(0, len(numbers), _MOST_NUMBERS_PER_ARGUMENT)]
 
 
 def _search(points: Float[np.ndarray, "state feature"], num_times: int, neighbours: int) -> Float[np.ndarray, " state"]:
@@ -261,5 +377,5 @@ def _tree(points: Float[np.ndarray, "point feature"]) -> "KDTree":
     return KDTree(points, balanced_tree=False, compact_nodes=False)
 
 
-def _farthest(squared: Float[np.ndarray, "state neighbour"]) -> Float[np.ndarray, " state"]:
-    return np.max(np.where(squared < np.inf, squared, -1.0), axis=1)
+def _farthest(squared: Float[np.ndarray, "*axes neighbour"]) -> Float[np.ndarray, "*axes"]:
+    return np.max(np.where(squared < np.inf, squared, -1.0), axis=-1)

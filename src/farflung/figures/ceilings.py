@@ -19,7 +19,7 @@ def best_team(world: World, ceiling: Ceiling) -> Figure:
     """The expected visits of the best team to each state and, in deterministic worlds, the walks of its agents."""
     visits = np.nan_to_num(ceiling.visits)
     has_map = world.positions is not None
-    size = (8, 3.4) if not has_map else (10, 4.8) if is_wide(world) else (6.4, 6)
+    size = (8, 3.4) if not has_map else (12, 4.2) if is_wide(world, 4.0) else (8, 4.2) if is_wide(world) else (6.4, 6)
     figure = Figure(figsize=size, layout="constrained")
     axis = figure.subplots()
     if has_map:

@@ -18,6 +18,7 @@ from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
 
 _MOST_AGENTS_SHOWN = 12
+_TIMES_AS_WIDE = 4.0
 
 
 @mpl.rc_context(STYLE)
@@ -32,15 +33,15 @@ def explored(run: Run) -> Figure:
     elif run.world.positions is None:
         figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
         _draw_curves(figure, figure.subplots(1, len(labels)), run)
-    elif maps.is_wide(run.world):  # the maps get the whole width of the page
+    elif maps.is_wide(run.world, _TIMES_AS_WIDE):  # the maps get the whole width of the page
         figure = Figure(figsize=(12, 7.5), layout="constrained")
         top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.9)).flat
         _draw_curves(top, top.subplots(1, 2), run)
         _draw_occupancies(bottom, run)
     else:
-        figure = Figure(figsize=(12, 5), layout="constrained")
+        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
-        _draw_curves(left, left.subplots(2, 1, sharex=True), run)
+        _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
         _draw_occupancies(right, run)
     title = f"{plain(run.config.world)}, {team_label(run.config)}, horizon {run.world.horizon}"
     figure.suptitle(title, fontweight="bold")
@@ -53,9 +54,11 @@ def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None
         ceilings["normalized_entropy"] = run.summary["ceiling"]["normalized_bound"]
         if np.isfinite(run.world.free_area):
             ceilings["particle_entropy"] = float(np.log(run.world.free_area))
+    if "bound" in (about := run.summary.get("objective", {})):
+        ceilings["objective"] = about["bound"]
     for axis, (metric, label) in zip(axes, _metric_labels(run).items(), strict=True):
         draw_curve(axis, run, metric, color=BLUE, label=seeds_label(len(run.config.seeds)), band="95% confidence")
-        if "random" in run.summary:
+        if metric in run.summary.get("random", {}):
             axis.axhline(run.summary["random"][metric], color=GREY, ls="--", label="random actions")
         if metric in ceilings:
             draw_ceiling(axis, ceilings[metric], label=ceiling_label(run.summary["ceiling"]["exact"]))
@@ -69,9 +72,10 @@ def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None
 
 def _metric_labels(run: Run) -> dict[str, str]:
     """The metrics that are drawn, with the labels of their axes."""
+    objective = {} if run.metrics.objective is None else {"objective": plain(run.config.objective)}
     if run.world.projection is None:
-        return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
-    labels = {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
+        return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"} | objective
+    labels = objective | {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
     if run.metrics.particle_entropy is not None:
         labels["particle_entropy"] = f"k-NN entropy\n(nats, k = {run.world.projection.neighbours})"
     return labels

@@ -27,11 +27,11 @@ _MOST_POINTS = 2500
 _LETTER: dict[str, Any] = {"color": START_MARK, "ha": "center", "va": "center", "fontsize": 8, "fontweight": "bold"}
 
 
-def is_wide(world: World) -> bool:
-    """Whether a world's map or plane is much wider than high."""
+def is_wide(world: World, times: float = 1.5) -> bool:
+    """Whether a world's map or plane is so many times wider than high."""
     plane = plane_of(world)
     width, height = np.subtract(plane.high, plane.low)
-    return bool(width > 1.5 * height)
+    return bool(width > times * height)
 
 
 def draw_world(axis: Axes, world: World) -> None:
@@ -238,4 +238,4 @@ def widen_limits(axis: Axes, plane: Plane, paths: Float[np.ndarray, "*axes 2"]) 
     low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)
     margin = 0.02 * np.subtract(plane.high, plane.low)
     (left, bottom), (right, top) = np.minimum(plane.low, low) - margin, np.maximum(plane.high, high) + margin
-    axis.set(xlim=(left, right), ylim=(bottom, top))
+    axis.set(xlim=(left, right), ylim=(top, bottom) if plane.rows_point_down else (bottom, top))

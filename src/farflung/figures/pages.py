@@ -55,6 +55,8 @@ class Value(NamedTuple):
     """Its CSS class."""
     notes: tuple[str, ...] = ()
     """Smaller lines below the text, which is then bold."""
+    link: str = ""
+    """Where the text leads, such as the page of a run."""
 
 
 Row = tuple[str, Sequence[str | Value]]

@@ -69,7 +69,9 @@ def draw_goals(axis: Axes, found: Reached, success: Float[np.ndarray, " goal"]) 
     norm = Normalize(0, 1)
     if found.radius is None:
         values = np.full(found.world.num_states, np.nan)
-        values[found.goals] = success
+        cells = np.asarray(found.world.positions)[found.goals]
+        _, cell, num_goals = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+        values[found.goals] = success / num_goals[cell]  # a cell shows the mean of its goals
         return draw_on_map(axis, found.world, values, norm)
     plane = plane_of(found.world)
     (left, bottom), (right, top) = plane.low, plane.high

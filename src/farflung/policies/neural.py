@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from farflung.config import Explore
+from farflung.config.options import ACTOR_CRITIC
 from farflung.numerics.arrays import log_softmax
 from farflung.worlds.encoder import Convolutions, convolutions
 from farflung.worlds.encoder import linear as _linear
@@ -25,6 +26,8 @@ from farflung.worlds.world import World
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _NODE_SHARES = _NODE_WEIGHTS / math.sqrt(2 * math.pi)
 _LEAST_LOG_STD, _MOST_LOG_STD = -5.0, 2.0
+_LEAST_STD = 1e-3
+_VECTOR_SIZE = 8
 _LEAST_NOISE = 2.0**-25  # half the spacing of the uniform numbers: a Gaussian's quantile at 0 is infinite
 
 
@@ -33,6 +36,29 @@ class OutputLayer(NamedTuple):
 
     head: eqx.nn.Linear
     log_std: Float[Array, "*agent action"] | None
+
+
+class Normalizer(NamedTuple):
+    """Mean and standard deviation of what a team has seen so far, by which its networks' inputs are centred and scaled."""
+
+    mean: Float[Array, " observation"]
+    std: Float[Array, " observation"]
+    num_seen: Float[Array, ""]
+    """In thousands of observations."""
+
+    def after(self, seen: Float[Array, "*axes observation"]) -> "Normalizer":
+        """With the observations of one more batch; those that are not finite don't count."""
+        is_real = jnp.all(jnp.isfinite(seen), axis=-1, keepdims=True)
+        axes = tuple(range(seen.ndim - 1))
+        number = jnp.maximum(jnp.sum(is_real, dtype=jnp.float32), 1.0)
+        mean = jnp.sum(jnp.where(is_real, seen, 0.0), axis=axes) / number
+        apart = jnp.where(is_real, seen - _last(mean, seen.ndim), 0.0)
+        variance = jnp.sum(apart**2, axis=axes) / number
+        num_seen = self.num_seen + number / 1000
+        share = number / 1000 / num_seen
+        between = share * (1 - share) * (mean - self.mean) ** 2
+        std = jnp.sqrt((1 - share) * self.std**2 + share * variance + between)
+        return Normalizer(self.mean + share * (mean - self.mean), jnp.maximum(std, _LEAST_STD), num_seen)
 
 
 class Acting(eqx.Module):
@@ -67,12 +93,13 @@ class NeuralPolicy(Acting):
 
     It sees an image through convolutions. Vectors are recorded as drawn from the Gaussian, before tanh: that density is
     simple, and ratios and scores are the same. In a team, leaves have a leading agent axis, except for the parts that all
-    agents share: `eye`, `trunk` and `common`.
+    agents share: with a shared trunk, `eye`, `trunk` and `common`; if one network is conditioned on a vector per agent,
+    everything but `vector`; and always the `normalizer`.
     """
 
     trunk: tuple[eqx.nn.Linear, ...]
     head: eqx.nn.Linear
-    log_std: Float[Array, "*agent action"] | None
+    log_std: Float[Array, "*owner action"] | None
     """The log standard deviations, if they don't depend on the state."""
     center: tuple[float, ...] = eqx.field(static=True)
     scale: tuple[float, ...] = eqx.field(static=True)
@@ -81,22 +108,36 @@ class NeuralPolicy(Acting):
     """With a shared trunk: the output layer that all agents share and add to their own; it learns from all their data."""
     eye: Convolutions | None = None
     """What the trunk sees an image through."""
+    vector: Float[Array, "*agent number"] | None = None
+    """If all agents share one network: what its trunk is told about the agent, in addition to what it sees."""
+    normalizer: Normalizer | None = None
+    """If the algorithm keeps count of what the team sees: applied after `center` and `scale`, which are known beforehand."""
 
     @property
     def num_agents(self) -> int:
         """The number of agents of a team."""
         assert self.head.bias is not None
-        return self.head.bias.shape[-2]
+        return (self.head.bias if self.vector is None else self.vector).shape[-2]
 
     @property
     def axes(self) -> "NeuralPolicy":
         """The agent axis of each leaf, for `vmap`."""
         axes = jax.tree.map(lambda _: 0, self)
-        if not self.has_shared_trunk:
-            return axes
-        shared = jax.tree.map(lambda _: None, (self.trunk, self.common, self.eye))
-        parts = lambda team: (team.trunk, team.common, team.eye)  # noqa: E731
-        return eqx.tree_at(parts, axes, shared, is_leaf=lambda part: part is None)
+        names = ["normalizer"]
+        if self.vector is not None:
+            names += ["eye", "trunk", "head", "log_std"]
+        elif self.has_shared_trunk:
+            names += ["eye", "trunk", "common"]
+        shared = [jax.tree.map(lambda _: None, getattr(self, name)) for name in names]
+        return eqx.tree_at(
+            lambda team: [getattr(team, name) for name in names], axes, shared, is_leaf=lambda part: part is None
+        )
+
+    @property
+    def own_parts(self) -> "NeuralPolicy":
+        """Of each leaf: whether it is an agent's own beside parts that all agents share, and learns from its data alone."""
+        has_shared = self.has_shared_trunk or self.vector is not None
+        return jax.tree.map(lambda _, axis: has_shared and axis is not None, self, self.axes)
 
     def softened(self, epsilon: float, temperature: float) -> "NeuralPolicy | EpsilonPolicy":
         r"""A flatter policy, $\pi^{1/\tau} / Z$, that takes a random action with probability $\varepsilon$.
@@ -121,16 +162,40 @@ class NeuralPolicy(Acting):
         return EpsilonPolicy(self.actions, policy, epsilon) if epsilon else policy
 
     def separate(self) -> "NeuralPolicy":
-        """A team that acts the same, but whose agents share nothing."""
-        if not self.has_shared_trunk:
-            return self
-        own = OutputLayer(self.head, self.log_std)
+        """A team that acts the same, but whose agents share nothing: vectors and the normaliser become part of the weights."""
+
+        def copied(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape)), tree)
+
+        eye, trunk, own = self.eye, self.trunk, OutputLayer(self.head, self.log_std)
+        if self.has_shared_trunk or self.vector is not None:
+            eye, trunk = copied((eye, trunk))
+        if self.vector is not None:
+            own = copied(own)
         if self.common is not None:
             own = jax.tree.map(lambda leaf, common: leaf + common[None], own, self.common)
-        each = lambda leaf: jnp.broadcast_to(leaf, (self.num_agents, *leaf.shape))  # noqa: E731
-        eye, trunk = jax.tree.map(each, (self.eye, self.trunk))
-        own_parts = {"eye": eye, "trunk": trunk, "head": own.head, "log_std": own.log_std}
-        return dataclasses.replace(self, **own_parts, common=None, has_shared_trunk=False)
+        first = trunk[0]
+        assert first.bias is not None
+        weight, bias = first.weight, first.bias
+        if self.vector is not None:
+            weight, told = jnp.split(weight, [weight.shape[-1] - self.vector.shape[-1]], axis=-1)
+            bias = bias + jnp.einsum("aon,an->ao", told, self.vector)
+        if self.normalizer is not None:
+            weight = weight / _last(self.normalizer.std, weight.ndim)
+            bias = bias - weight @ self.normalizer.mean
+        narrower = eqx.nn.Linear(weight.shape[-1], weight.shape[-2], key=jr.key(0))
+        first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), narrower, (weight, bias))
+        return dataclasses.replace(
+            self,
+            eye=eye,
+            trunk=(first, *trunk[1:]),
+            head=own.head,
+            log_std=own.log_std,
+            has_shared_trunk=False,
+            common=None,
+            vector=None,
+            normalizer=None,
+        )
 
     def sample_one(
         self, noise: Float[Array, " uniform"], time: Int[Array, ""], observation: Float[Array, " observation"]
@@ -192,13 +257,29 @@ class NeuralPolicy(Acting):
 
         return eqx.filter_grad(objective)(self)
 
-    def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
+    def inputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+        """What networks see of observations: centred and scaled; zero after an episode's end."""
+        inputs = self.scaled(states)
+        is_real = jnp.isfinite(inputs)
+        if self.normalizer is not None:
+            # Statistics are counted, not learned by gradients, which states after an episode's end would make NaN.
+            mean, std = (_last(jax.lax.stop_gradient(values), states.ndim) for values in self.normalizer[:2])
+            inputs = (inputs - mean) / std
+        return jnp.where(is_real, inputs, 0.0)
+
+    def scaled(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+        """Observations, centred and scaled by what is known of the world before training."""
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
-        seen = states[..., : len(self.center)]  # what follows an observation is for the entropy alone
-        hidden = jnp.where(jnp.isfinite(seen), (seen - center) / scale, 0.0)
+        return (states[..., : len(self.center)] - center) / scale  # what follows an observation is for the entropy alone
+
+    def _outputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch output"]:
+        hidden = self.inputs(states)
         with jax.default_matmul_precision("highest"):  # by default a GPU rounds to 10 bits, which is not reproducible
             if self.eye is not None:
                 hidden = self.eye(hidden)
+            if self.vector is not None:
+                told = jnp.broadcast_to(_last(self.vector, states.ndim), (*states.shape[:-1], self.vector.size))
+                hidden = jnp.concatenate([hidden, told], axis=-1)
             for layer in self.trunk:
                 hidden = jnp.tanh(_linear(layer, hidden))
             own = _linear(self.head, hidden)
@@ -297,11 +378,22 @@ class Networks(NamedTuple):
     """Whether the standard deviations of vectors are parameters; otherwise they are functions of the state."""
     std: float = 0.6
     """Initial standard deviation, before tanh."""
+    is_conditioned: bool = False
+    """Whether all agents share one network, which is told who acts by a learned vector."""
+    is_normalizing: bool = False
+    """Whether inputs are centred and scaled by what the team has seen, for algorithms that keep count of it."""
 
 
 def networks_of(config: Explore) -> Networks:
     """The architecture that a config describes."""
-    return Networks(config.hidden, config.policy == "shared-trunk", config.std == "free", config.init_std)
+    return Networks(
+        config.hidden,
+        config.policy == "shared-trunk",
+        config.std == "free",
+        config.init_std,
+        config.policy == "conditioned",
+        config.algorithm == ACTOR_CRITIC,
+    )
 
 
 def neural_team(
@@ -314,12 +406,14 @@ def neural_team(
 ) -> NeuralPolicy:
     """A team of networks with random weights; with a shared trunk all agents start equal and diverge as they learn.
 
+    Agents that share one network start with different vectors.
+
     Args:
         scale: factor on the initial weights of the heads; near zero, an agent's first policy hardly depends on the state.
     """
     trunk_key, head_key = jr.split(key)
     num_seen = len(world.observation_center) if world.image is None else convolutions(key, world.image)[1]
-    sizes = (num_seen, *networks.hidden)
+    sizes = (num_seen + _VECTOR_SIZE * networks.is_conditioned, *networks.hidden)
     actions, log_std = world.actions, math.log(networks.std)
     has_log_std = isinstance(actions, Box) and networks.has_free_std
     num_outputs = actions.size * (1 if networks.has_free_std else 2) if isinstance(actions, Box) else sum(actions.nums)
@@ -339,13 +433,20 @@ def neural_team(
     def eye(key: PRNGKeyArray) -> Convolutions | None:
         return None if world.image is None else convolutions(jr.fold_in(key, 1), world.image)[0]
 
-    if networks.has_shared_trunk:
+    vector = None
+    if networks.is_conditioned:
+        first, own, common, seen = trunk(trunk_key), output_layer(head_key), None, eye(trunk_key)
+        vector = jr.normal(jr.fold_in(trunk_key, 2), (num_agents, _VECTOR_SIZE))
+    elif networks.has_shared_trunk:
         first, common, seen = trunk(trunk_key), output_layer(head_key), eye(trunk_key)
         own = jax.tree.map(lambda leaf: jnp.zeros((num_agents, *leaf.shape), leaf.dtype), common)
     else:
         first, common = eqx.filter_vmap(trunk)(jr.split(trunk_key, num_agents)), None
         seen = None if world.image is None else eqx.filter_vmap(eye)(jr.split(trunk_key, num_agents))
         own = eqx.filter_vmap(output_layer)(jr.split(head_key, num_agents))
+    normalizer = None
+    if networks.is_normalizing and world.image is None:  # pixels have one scale, which is known
+        normalizer = Normalizer(jnp.zeros(num_seen), jnp.ones(num_seen), jnp.zeros(()))
     return NeuralPolicy(
         trunk=first,
         head=own.head,
@@ -356,4 +457,6 @@ def neural_team(
         has_shared_trunk=networks.has_shared_trunk,
         common=common,
         eye=seen,
+        vector=vector,
+        normalizer=normalizer,
     )

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

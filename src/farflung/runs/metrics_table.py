@@ -15,6 +15,7 @@ from farflung.training.metrics import Metrics
 
 _TIMES_PARSED = 10
 """The most memory for the lines and the numbers of a table, as a multiple of its text."""
+_LONGEST_HEADER = 1000
 
 Columns = tuple[Int[np.ndarray, " record"], Int[np.ndarray, " record"], Metrics]
 """The recorded updates, the environment steps of one seed's team up to each, and the metrics [seed, record]."""
@@ -55,9 +56,10 @@ def read_table(path: Path, seeds: Sequence[int], num_updates: int) -> Columns:
 def _parse(name: str, text: str, seeds: Sequence[int], num_updates: int | None, *, by_seed: bool) -> Columns:
     spend(_TIMES_PARSED * len(text))
     names, *lines = text.splitlines() or [""]
-    expected = column_names(Metrics._fields)
-    if names.split(",") not in (expected, expected[:-1]):  # only states that are vectors have the last metric
-        raise ValueError(f"{name} has other columns than {', '.join(expected)}")
+    found = names.split(",")
+    measured = [metric for metric in Metrics._fields if metric in found or metric not in Metrics._field_defaults]
+    if found != column_names(measured):
+        raise ValueError(f"{name} has other columns than {', '.join(column_names(Metrics._fields))}")
     table = np.loadtxt(lines, delimiter=",", ndmin=2) if lines else np.zeros((0, 0))
     num_columns = names.count(",") + 1
     if not lines or table.shape[1] != num_columns or len(table) % len(seeds):
@@ -74,7 +76,7 @@ def _parse(name: str, text: str, seeds: Sequence[int], num_updates: int | None, 
     if not is_in_order or is_too_long or is_of_others:
         raise ValueError(f"{name} has other seeds or updates than its training")
     updates, steps = counts.T.astype(np.int64)
-    return updates, steps, Metrics(*values)
+    return updates, steps, Metrics(**dict(zip(measured, values, strict=True)))
 
 
 class MetricsTable:
@@ -99,8 +101,12 @@ class MetricsTable:
         """Appends the rows in memory to the file; if that fails, they stay in memory."""
         if self._path is None or not self._latest:
             return
-        names = [column_names(self._latest[0][2].columns)] if self.num_bytes == 0 else []
-        rows = [row for columns in self._latest for row in table_rows(self._seeds, *columns)]
+        measured = list(self._latest[0][2].columns)
+        names = [column_names(measured)]
+        if self.num_bytes > 0:  # written by an older version, the file may lack metrics that there are now
+            names, measured = [], self._header()
+        latest = [(updates, steps, metrics.only(measured)) for updates, steps, metrics in self._latest]
+        rows = [row for columns in latest for row in table_rows(self._seeds, *columns)]
         added = to_csv([*names, *rows]).encode()
         append(self._path, added, self.num_bytes)
         self.num_bytes, self.checksum = self.num_bytes + len(added), zlib.crc32(added, self.checksum)
@@ -111,6 +117,13 @@ class MetricsTable:
         parts = [] if self.num_bytes == 0 else [self._read(num_updates)]
         updates, steps, metrics = zip(*parts, *self._latest, strict=True)
         return np.concatenate(updates), np.concatenate(steps), Metrics.joined(metrics)
+
+    def _header(self) -> list[str]:
+        """The metrics in the file."""
+        assert self._path is not None
+        with self._path.open(encoding="utf-8") as file:
+            found = file.readline(_LONGEST_HEADER).rstrip("\r\n").split(",")
+        return [name for name in Metrics._fields if name in found]
 
     def _read(self, num_updates: int | None) -> Columns:
         assert self._path is not None

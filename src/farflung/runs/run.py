@@ -48,7 +48,7 @@ _TYPES: dict[str, Any] = (
     dict.fromkeys(("states", "actions", "horizon", "agents", "updates", "environment_steps"), int)
     | dict.fromkeys(("seconds", "compile_seconds", "steps_per_second"), int | float)
     | dict.fromkeys(("single", "is_interrupted", "is_stopped_early"), bool)
-    | dict.fromkeys(("final", "random", "ceiling", "hosted"), dict)
+    | dict.fromkeys(("final", "random", "ceiling", "hosted", "objective"), dict)
     | dict.fromkeys(("percent_of_ceiling", "seeds"), list)
 )
 
@@ -287,6 +287,9 @@ def read_config(header: Mapping[str, Any]) -> Explore:
     if "checksum" in header and header["checksum"] != _checksum({key: header[key] for key in header if key != "checksum"}):
         raise ValueError(f"{CONFIG} is damaged")
     settings = (_DEFAULTS_OF_FORMAT_1 if number < 2 else {}) | header["config"]
+    if "entropy" in settings:  # until version 3 of the format, the objective had this name
+        old = settings["entropy"]
+        settings = {name: value for name, value in settings.items() if name != "entropy"} | {"objective": old}
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return Explore(**given)
 
@@ -327,6 +330,10 @@ def read_summary(content: Mapping[str, Any]) -> dict[str, Any]:
             name: _numbers(value) for name, value in summary["ceiling"].items() if name in ("bound", "normalized_bound")
         }
         summary["ceiling"] = {**summary["ceiling"], **of_ceiling}
+    if "objective" in summary:
+        about = dict(summary["objective"])
+        check_text("objective", about["name"])
+        summary["objective"] = about | {name: _numbers(about[name]) for name in ("bound", "below_bound") if name in about}
     return summary
 
 

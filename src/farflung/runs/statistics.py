@@ -70,6 +70,9 @@ def final_table(run: Run) -> list[tuple[str, str, str, str]]:
         bound = run.summary["ceiling"]["bound"]
         share = 100 * (randoms["entropy"] / bound if bound else 1.0) if randoms else None
         rows.append(("% of the ceiling", run.summary["percent_of_ceiling"], share, 2))
+    if "below_bound" in (objective := run.summary.get("objective", {})):
+        below = objective["bound"] - randoms["objective"] if "objective" in randoms else None
+        rows.append(("objective: below its ceiling", objective["below_bound"], below, 4))
     table = []
     for name, values, random, decimals in rows:
         mean, half_width = mean_and_interval(np.asarray(values))

@@ -21,12 +21,13 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from farflung import bounds
 from farflung.algorithms import Algorithm, team_shape
-from farflung.algorithms.chosen import OwnAlgorithm, OwnEntropy, UserParts, algorithm_for
+from farflung.algorithms.chosen import OwnAlgorithm, OwnObjective, UserParts, algorithm_for
 from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
-from farflung.config.options import ALGORITHM, ENTROPY
+from farflung.config.options import ALGORITHM, OBJECTIVE
 from farflung.entropy.credit import Credit
+from farflung.entropy.objective import ObjectiveIn, Utility
 from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.arrays import runs_on_cpu
@@ -41,7 +42,7 @@ from farflung.studies.trials import Status, begin, finish
 from farflung.studies.view import LiveRun, page_of
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
-from farflung.training.metrics import Metrics, measure, measure_batch, normalized
+from farflung.training.metrics import Metrics, measure_batch, normalized
 from farflung.training.progress import ELEMENTS_SHOWN, shown_of
 from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
@@ -51,7 +52,7 @@ from farflung.worlds.world import World
 if TYPE_CHECKING:
     from farflung.bounds.ceilings import Ceiling
 
-_CEILING_SECONDS = 5
+_CEILING_SECONDS, _OBJECTIVE_SECONDS = 5, 20
 _BYTES_PER_STEP = 16
 """The least memory for a step: its state, action, random number and weight."""
 _BYTES_PER_NUMBER, _BYTES_PER_PARAMETER = 4, 12
@@ -64,7 +65,7 @@ def explore(
     *,
     algorithm: str | OwnAlgorithm = ALGORITHM,
     credit: str | Credit | None = None,
-    entropy: str | OwnEntropy = ENTROPY,
+    objective: str | OwnObjective = OBJECTIVE,
     out: str | Path | Destination | None = None,
     force: bool = False,
     on_progress: Callable[[Status], None] | None = None,
@@ -86,12 +87,12 @@ def explore(
     Args:
         world: a world; its name, as `farflung explore` takes it; or a JAX world of your own, with `reset(key)`,
             `step(key, state, action)` and `observe(state)`.
-        algorithm: `pgpse`; an algorithm of your own (`farflung.Algorithm`); a function of the config and the world that makes
-            one; or the MODULE:NAME of either.
-        credit: how the team's entropy becomes a weight for each action: a name, a function of the entropy and the states, or
-            its MODULE:NAME.
-        entropy: the entropy to maximise: `auto` for the world's own estimate, an `Entropy`, a function of the world that makes
-            one, or its MODULE:NAME.
+        algorithm: `pgpse`; `diayn`; `actor-critic`, for networks; an algorithm of your own (`farflung.Algorithm`); a function
+            of the config and the world that makes one; or the MODULE:NAME of either.
+        credit: how the objective becomes a weight for each action: a name, a function of the objective and the states, or its
+            MODULE:NAME.
+        objective: what the team maximises: a name or a weighted sum of names, as `farflung explore` takes it; an `Objective`; a
+            function of the world that makes one, such as a `Utility`; or its MODULE:NAME.
         out: the directory to save the run in; by default nothing is written. A run or an unfinished training of the same
             settings that is already there is returned or continued, unless a part of it is your own program.
         force: replace a run that is already there.
@@ -105,9 +106,9 @@ def explore(
     for name in settings:
         check_name("setting", name, [field.name for field in dataclasses.fields(Explore)])
     program_cache.keep_programs()
-    named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "entropy": entropy}
+    named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "objective": objective}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
-    defaults = {"algorithm": ALGORITHM, "credit": None, "entropy": ENTROPY}
+    defaults = {"algorithm": ALGORITHM, "credit": None, "objective": OBJECTIVE}
     for name, part in named.items():
         if isinstance(part, str) and part != defaults[name]:
             settings[name] = part
@@ -182,7 +183,7 @@ def _one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list
 
 def _has_own_parts(config: Explore, world: World) -> bool:
     """Whether a part of the training is the user's own program, which may have changed under the same name."""
-    names = ("" if is_suite(config.world) else config.world, config.algorithm, config.credit, config.entropy)
+    names = ("" if is_suite(config.world) else config.world, config.algorithm, config.credit, config.objective)
     return any(":" in str(name) for name in names) or (world.is_hosted and not getattr(world, "settings", None))
 
 
@@ -192,7 +193,7 @@ def resume(
     world: Any = None,
     algorithm: OwnAlgorithm | None = None,
     credit: Credit | None = None,
-    entropy: OwnEntropy | None = None,
+    objective: OwnObjective | None = None,
     on_progress: Callable[[Status], None] | None = None,
     loggers: Sequence[Logger | str] = (),
     live: bool = True,
@@ -206,14 +207,14 @@ def resume(
         world: the world of the run; give it again if the run records it as custom:NAME, or by the name of a class.
         algorithm: your own algorithm; give it again if the run records it as custom:NAME.
         credit: your own credit; give it again if the run records it as custom:NAME.
-        entropy: your own entropy; give it again if the run records it as custom:NAME.
+        objective: your own objective; give it again if the run records it as custom:NAME.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     program_cache.keep_programs()
     world = None if world is None else as_world(world)
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
-        parts = UserParts(algorithm, credit, entropy)
+        parts = UserParts(algorithm, credit, objective)
         made = _one_per_seed(config, lambda each: algorithm_for(each, world, parts, is_from_file=True))
         return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
 
@@ -245,6 +246,7 @@ def _train(
 ) -> Run:
     """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
     _check_steps(config, world, algorithms[0])
+    objective: ObjectiveIn | None = getattr(algorithms[0], "objective", None)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
@@ -268,7 +270,8 @@ def _train(
         ):
             trials = begin([config], [world], training_state=state, algorithms=algorithms)
             highest = pool.submit(_ceiling, config, world)
-            random = None if world.is_hosted else pool.submit(_baseline, config, world)
+            of_objective = pool.submit(_objective_ceiling, config, world, objective)
+            random = None if world.is_hosted else pool.submit(_baseline, config, world, objective)
             if checkpointer is not None:
                 checkpointer.has_started = True
                 pool.submit(importlib.import_module, "farflung.figures")  # matplotlib takes long to import
@@ -285,7 +288,7 @@ def _train(
                     watched.log(*records)
 
             (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
-        baseline = _baseline(config, world) if random is None else random.result()
+        baseline = _baseline(config, world, objective) if random is None else random.result()
         found = highest.result()
         if not world.knows_all_states:
             found = found.in_units_of(trained.world.num_states)
@@ -295,6 +298,8 @@ def _train(
             "ceiling": found.as_json(),
             "percent_of_ceiling": percentages,
         }
+        if objective is not None:
+            further["objective"] = _about_objective(config, of_objective.result(), trained.summary["final"]["objective"])
         trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
         if trained.playback is not None:
             random_episodes = None if baseline is None else baseline.episodes
@@ -315,7 +320,7 @@ def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
     needed = _BYTES_PER_STEP * num_steps
     if (networks := getattr(algorithm, "networks", None)) is not None:
         pairs = itertools.pairwise((world.observation_size, *networks.hidden))
-        num_trunks = 1 if networks.has_shared_trunk else config.num_policies
+        num_trunks = 1 if networks.has_shared_trunk or networks.is_conditioned else config.num_policies
         num_parameters = num_trunks * sum(rows * columns for rows, columns in pairs)
         numbers = world.state_size + sum(networks.hidden)
         needed += _BYTES_PER_NUMBER * num_steps * numbers + _BYTES_PER_PARAMETER * num_parameters
@@ -364,6 +369,25 @@ def _ceiling(config: Explore, world: World) -> "Ceiling":
     return found
 
 
+def _objective_ceiling(config: Explore, world: World, objective: ObjectiveIn | None) -> "Ceiling | None":
+    """The ceiling of an objective that is not the entropy of states, if it has a certificate in this world."""
+    from farflung.bounds.ceilings import ceiling
+
+    certified = objective if isinstance(objective, Utility) else config.objective
+    if objective is None or world.table is None or (isinstance(certified, str) and ":" in certified):
+        return None
+    sizes: dict[str, Any] = {"trajectories": config.trajectories, "time_limit": _OBJECTIVE_SECONDS}
+    return ceiling(world, config.agents, objective=certified, **sizes)
+
+
+def _about_objective(config: Explore, highest: "Ceiling | None", final: list[float]) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": config.objective}
+    if highest is not None:
+        about |= {name: getattr(highest, name) for name in ("bound", "exact", "method")}
+        about["below_bound"] = [highest.bound - value for value in final]
+    return about
+
+
 def _digest_for_ceiling(world: TabularMDP, num_walks: int) -> str:
     """A digest of all that a ceiling is computed from, with the code that computes it."""
     digest = hashlib.sha256(f"{num_walks} {world.horizon} {version('scipy')}".encode())
@@ -382,10 +406,10 @@ class _RandomActions(NamedTuple):
     episodes: np.ndarray
 
 
-def _baseline(config: Explore, world: World) -> _RandomActions | None:
+def _baseline(config: Explore, world: World, objective: ObjectiveIn | None) -> _RandomActions | None:
     """The metrics of random actions; None if an environment fails with them, since no training must be lost for that."""
     try:
-        metrics, episodes = _of_random_actions(config, world)
+        metrics, episodes = _of_random_actions(config, world, objective)
     except ValueError as error:
         if not world.is_hosted:
             raise
@@ -394,33 +418,42 @@ def _baseline(config: Explore, world: World) -> _RandomActions | None:
     return _RandomActions({name: float(value) for name, value in metrics.columns.items()}, np.asarray(episodes))
 
 
-def _of_random_actions(config: Explore, world: World) -> tuple[Metrics, Any]:
+def _of_random_actions(config: Explore, world: World, objective: ObjectiveIn | None) -> tuple[Metrics, Any]:
     if world.is_hosted:
         num_states = world.num_states  # of the run: random actions may find more
-        found, episodes = measure_random(world.snapshot(), config.agents, config.batch_size, config.trajectories)
+        sizes = (config.agents, config.batch_size, config.trajectories)
+        found, episodes = measure_random(world.snapshot(), *sizes, objective)
         if world.projection is not None:
             return found, episodes
         return found._replace(normalized_entropy=normalized(found.entropy, num_states)), np.minimum(episodes, num_states)
     if world.table is not None:
-        return random_baseline(config, world.table)
+        return random_baseline(config, world.table, objective)
     team = UniformPolicy(world.actions, config.agents)
     batch = _play[world](jr.key(0), team, world, config.batch_size, config.trajectories)
-    return measure_batch(world, team, batch), shown_of(world, batch.states)
+    return measure_batch(world, team, batch, objective), shown_of(world, batch.states)
 
 
-def random_baseline(config: Explore, world: TabularMDP) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
+def random_baseline(
+    config: Explore, world: TabularMDP, objective: ObjectiveIn | None = None
+) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
     """The metrics of a team that acts uniformly at random, over about a million steps, and a few of its episodes."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
-    return _measure(jr.key(0), uniform_team(world, config.agents), world, batch_size, config.trajectories)
+    team = uniform_team(world, config.agents)
+    return _measure(jr.key(0), team, world, batch_size, config.trajectories, objective)
 
 
 _play = ReproducibleIfWorld(play, static_argnums=(3, 4))
 
 
-@partial(jax.jit, static_argnums=(3, 4), compiler_options=REPRODUCIBLE)
+@partial(jax.jit, static_argnums=(3, 4, 5), compiler_options=REPRODUCIBLE)
 def _measure(
-    key: PRNGKeyArray, team: TabularSoftmax, world: TabularMDP, batch_size: int, num_trajectories: int
+    key: PRNGKeyArray,
+    team: TabularSoftmax,
+    world: TabularMDP,
+    batch_size: int,
+    num_trajectories: int,
+    objective: ObjectiveIn | None,
 ) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
     batch = play(key, team, world, batch_size, num_trajectories)
-    return measure(team, batch, world.num_states), shown_of(world, batch.states)
+    return measure_batch(world, team, batch, objective), shown_of(world, batch.states)

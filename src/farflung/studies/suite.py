@@ -18,6 +18,7 @@ from farflung.runs import interrupts
 from farflung.runs.destinations import claimed
 from farflung.runs.run import Run, discard_run, load_run, save_run, steps_per_update
 from farflung.studies.trials import Status, Trials, algorithm_of, begin, finish
+from farflung.studies.view import page_of
 from farflung.worlds.tabular import TabularMDP
 
 _MOST_COMPILING = 12
@@ -99,13 +100,17 @@ def train_all(
                     raise interrupts.Stopped
                 for saved in saving:
                     saved.result()
-                saving = [disk.submit(save_run, run, out / name, force=True) for name, run in zip(group, trained, strict=True)]
+                saving = [disk.submit(_save, run, out / name) for name, run in zip(group, trained, strict=True)]
                 done += num_own
                 yield from zip(group, trained, strict=True)
             for saved in saving:
                 saved.result()
 
     return training()
+
+
+def _save(run: Run, folder: Path) -> None:
+    save_run(run, folder, force=True, page=page_of(run, folder, has_picture=False))
 
 
 def _load_finished(wanted: Group, out: Path, note: Callable[[str], None]) -> dict[str, Run]:

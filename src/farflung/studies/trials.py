@@ -209,15 +209,15 @@ def _is_flat(config: Explore, update: int, table: MetricsTable) -> bool:
     if update not in _checks_for_a_flat_curve(config):
         return False
     updates, _, metrics = table.table()
-    return has_stopped_growing(updates, np.asarray(metrics.entropy))
+    return has_stopped_growing(updates, np.asarray(metrics.maximized))
 
 
-def has_stopped_growing(updates: Int[np.ndarray, " record"], entropy: Float[np.ndarray, "seed record"]) -> bool:
-    """Whether the mean entropy of the latest quarter of the updates is not 0.1% above that of the quarter before."""
-    mean = entropy.mean(axis=0, dtype=np.float64)
+def has_stopped_growing(updates: Int[np.ndarray, " record"], values: Float[np.ndarray, "seed record"]) -> bool:
+    """Whether the mean value of the latest quarter of the updates is not 0.1% above that of the quarter before."""
+    mean = values.mean(axis=0, dtype=np.float64)
     last = updates > updates[-1] * 3 / 4
     before = (updates > updates[-1] / 2) & ~last
-    return bool(before.any() and mean[last].mean() < (1 + _LEAST_GROWTH) * mean[before].mean())
+    return bool(before.any() and mean[last].mean() < mean[before].mean() + _LEAST_GROWTH * abs(mean[before].mean()))
 
 
 def _summary(trials: Trials, config: Explore, world: World, latest: Progress, seconds: float) -> dict[str, object]:

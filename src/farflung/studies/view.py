@@ -90,12 +90,17 @@ class LiveRun:
             new.replace(self._file)
 
 
-def page_of(run: Run, folder: Path) -> str:
-    """The page of a run that is about to be saved in a folder, with comparable runs that lie beside it."""
+def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:
+    """The page of a run that is about to be saved in a folder.
+
+    Args:
+        has_picture: whether the run is saved with its figure; its page then compares it with runs that lie beside it.
+    """
     from farflung.figures.player import described, run_page
 
-    beside = [{**described(other, name), "arrows": None} for name, other in _beside(run, folder).items()]
-    files = [_PICTURE, "metrics.csv", "summary.json", "config.json"]
+    others = _beside(run, folder) if has_picture else {}
+    beside = [{**described(other, name), "arrows": None} for name, other in others.items()]
+    files = [*([_PICTURE] if has_picture else []), "metrics.csv", "summary.json", "config.json"]
     return run_page([described(run, folder.name, beside=beside, files=files)], folder.name)
 
 

@@ -132,6 +132,7 @@ def _advance(
     """
 
     sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
+    objective = getattr(algorithm.rest, "objective", None)
 
     def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array, Array]:
         (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
@@ -145,7 +146,7 @@ def _advance(
         def measured(index: Array, state: Any) -> tuple[Metrics, Array]:
             def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> tuple[Metrics, Array]:
                 batch = _play(world, state.team, key, index, *sizes)
-                return measure_batch(world, state.team, batch), shown_of(world, batch.states)
+                return measure_batch(world, state.team, batch, objective), shown_of(world, batch.states)
 
             return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
 
@@ -160,7 +161,8 @@ def _advance(
 
             return index, learned, *jax.lax.cond(row < num_records, with_row, lambda *seen: seen, *seen)
 
-        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), measured_in(world))
+        columns = measured_in(world, (state.team.num_agents, sizes[1]), objective)
+        table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(measured, first, state)[1])
         # One round for each record, and one more that runs the remaining updates and measures nothing.
         _, (state, faults), table, shown = jax.lax.fori_loop(

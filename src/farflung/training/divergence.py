@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from farflung.config import Explore
-from farflung.config.options import ALGORITHM
+from farflung.config.options import ALGORITHMS
 from farflung.entropy.nearest import num_duplicates
 from farflung.policies.rollout import WorldWarning
 from farflung.training.progress import Progress
@@ -27,7 +27,7 @@ class TrainingMonitor:
 
     def __init__(self, configs: Sequence[Explore], worlds: Sequence[World], start: Progress) -> None:
         config = configs[0]
-        self._name, self._world, self._is_own = config.world, worlds[0], config.algorithm != ALGORITHM
+        self._name, self._world, self._is_own = config.world, worlds[0], config.algorithm not in ALGORITHMS
         self._episodes_per_update = config.batch_size * config.agents * config.trajectories
         self._learning_rates = [each.of_seed(row).learning_rate for each in configs for row in range(len(each.seeds))]
         self._seeds = [seed for each in configs for seed in each.seeds]

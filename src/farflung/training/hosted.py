@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from farflung.algorithms import Algorithm
+from farflung.entropy.objective import ObjectiveIn
 from farflung.numerics.arrays import cumulative_sum
 from farflung.numerics.compilation import ONCE, REPRODUCIBLE
 from farflung.numerics.noise import uniforms
@@ -61,6 +62,7 @@ class HostedRunner(Runner):
         self._algorithms = jax.tree.map(jnp.asarray, for_each_seed(algorithm, len(seeds)))
         self.arrays = _begin(self._view, self._algorithms, jnp.asarray(seeds, jnp.uint32))
         settings, num_agents = self._algorithms.rest, self.arrays.state.team.num_agents
+        self._objective: ObjectiveIn | None = getattr(settings, "objective", None)
         self._shape: Shape = (len(seeds), settings.batch_size, num_agents, settings.num_trajectories)
         self._statistics = HostStatistics(np.zeros(0, np.int64), np.zeros((len(seeds), num_agents, 0)), 0)
         if training_state is not None:
@@ -96,7 +98,7 @@ class HostedRunner(Runner):
                 num_steps=self._statistics.num_steps + int(np.count_nonzero(is_real[:, 1:]))
             )
             if update in recorded:
-                measured = _measure(self._view, arrays.state.team, batch)
+                measured = _measure(self._view, self._objective, arrays.state.team, batch)
                 metrics.append(jax.tree.map(lambda column: np.asarray(column)[:, None], measured))
                 self._record(episodes, is_real)
             arrays = learned
@@ -122,7 +124,7 @@ class HostedRunner(Runner):
         rewards, is_terminated = np.zeros(actions.shape[:2], np.float32), np.zeros(num, bool)
         episodes = Episodes(states, actions, rewards, is_terminated, np.zeros(num, np.int32))
         batch = trajectories(self._view, episodes, self._shape)
-        measured = _measure(self._view, arrays.state.team, batch)
+        measured = _measure(self._view, self._objective, arrays.state.team, batch)
         jax.block_until_ready((measured, _learn(self._view, self._algorithms, arrays, 1, batch)))
         return jax.tree.map(lambda _: np.zeros((self._shape[0], 0), np.float32), measured)
 
@@ -158,14 +160,16 @@ class HostedRunner(Runner):
         return joined._replace(normalized_entropy=normalized(joined.entropy, self._world.num_states))  # of those met by now
 
 
-def measure_random(world: Any, num_agents: int, batch_size: int, num_trajectories: int) -> tuple[Metrics, np.ndarray]:
+def measure_random(
+    world: Any, num_agents: int, batch_size: int, num_trajectories: int, objective: ObjectiveIn | None = None
+) -> tuple[Metrics, np.ndarray]:
     """The metrics of one batch of a team that acts uniformly at random, and a few of its episodes."""
     shape, keys = (1, batch_size, num_agents, num_trajectories), jr.key(0, impl="threefry2x32")[None]
     with world.open(num_agents, math.prod(shape)) as pool:
         episodes = play(world, pool, keys, 0, _random_team(world, num_agents), shape)
     view = world.view()  # with the states that were met
     batch = trajectories(view, episodes, shape)
-    measured = _measure(view, _random_team(world, num_agents), batch)
+    measured = _measure(view, objective, _random_team(world, num_agents), batch)
     return jax.tree.map(lambda values: np.asarray(values[0]), measured), np.asarray(shown_of(world, batch.states[0]))
 
 
@@ -304,11 +308,11 @@ def _learn(view: View, algorithms: PerSeed, arrays: Arrays, update: Int[Array, "
     return Arrays(arrays.keys, *jax.lax.map(lambda each: each[0].learn(*each[1:], view, update), each_seed))
 
 
-@partial(jax.jit, compiler_options=REPRODUCIBLE)
-def _measure(view: View, team: Any, batch: Trajectories) -> Metrics:
+@partial(jax.jit, static_argnums=1, compiler_options=REPRODUCIBLE)
+def _measure(view: View, objective: ObjectiveIn | None, team: Any, batch: Trajectories) -> Metrics:
     if view.projection is None:
-        return jax.vmap(partial(measure_batch, view))(team, batch)
-    return jax.lax.map(lambda each: measure_batch(view, *each), (team, batch))
+        return jax.vmap(lambda team, batch: measure_batch(view, team, batch, objective))(team, batch)
+    return jax.lax.map(lambda each: measure_batch(view, each[0], each[1], objective), (team, batch))
 
 
 @partial(jax.jit, static_argnames="shape")

@@ -72,7 +72,7 @@ def train(
         done, size, arrays = first, 0, runner.arrays
         while True:
             started = time.perf_counter()
-            last = min(done + size, int(pauses[pauses > done][0]))
+            last = min(done + size, num_updates, *pauses[pauses > done][:1].tolist())
             recorded = stops[(stops > done) & (stops <= last)]
             if len(recorded) > RECORDS_PER_CHUNK:
                 recorded = recorded[:RECORDS_PER_CHUNK]

@@ -1,6 +1,7 @@
 """The metrics of a team, measured on each batch."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in
+from farflung.entropy.named import trajectory
+from farflung.entropy.objective import ObjectiveIn
 from farflung.numerics.arrays import count_by_index, exact_sum
 from farflung.policies import TabularSoftmax, policy_entropies
 from farflung.policies.acting import TrainedTeam
@@ -18,6 +21,7 @@ from farflung.policies.rollout import Trajectories, acted_in, play
 from farflung.worlds.tabular import TabularMDP
 
 _MOST_EXACT_OPERATIONS = 1_000_000_000
+_MOST_COMPARED_TRAJECTORIES = 1000
 _MOST_GROUPS = 10
 _MOST_GROUPED = 3_000_000
 """Entries of the agents' tables, of all groups, that the jackknife computes: for large worlds it has fewer groups."""
@@ -44,27 +48,65 @@ class Metrics(NamedTuple):
     """the mean entropy of the policies in the states in which they acted"""
     particle_entropy: Value | None = None
     """if states are vectors: the k-nearest-neighbour entropy of the states of one batch element, averaged over the batch"""
+    trajectory_entropy: Value | None = None
+    """the entropy of the mixture of the agents' distributions over whole trajectories, estimated from the batch"""
+    objective: Value | None = None
+    """if it is not the entropy of states: the objective that is maximised, averaged over the batch"""
+
+    @property
+    def maximized(self) -> Value:
+        """What training maximises; where states are vectors, the entropy over grid cells stands for that of the states."""
+        return self.entropy if self.objective is None else self.objective
 
     @property
     def columns(self) -> dict[str, Value]:
         """The metrics that were measured, by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
+    def only(self, names: Collection[str]) -> "Metrics":
+        """Without the metrics that are not among these names."""
+        return Metrics(**{name: value for name, value in self.columns.items() if name in names})
+
     @classmethod
     def joined(cls, parts: Sequence["Metrics"]) -> "Metrics":
-        """Consecutive records as one."""
-        return jax.tree.map(lambda *columns: np.concatenate(columns, axis=-1), *parts)
+        """Consecutive records as one, with the metrics that all of them have."""
+        names = [name for name in cls._fields if all(getattr(part, name) is not None for part in parts)]
+        return cls(**{name: np.concatenate([np.asarray(getattr(part, name)) for part in parts], axis=-1) for name in names})
 
 
-def measured_in(world: Any) -> Metrics:
-    """Zeros for the metrics that `measure_batch` measures in a world."""
+def measured_in(world: Any, sizes: tuple[int, int], objective: ObjectiveIn | None = None) -> Metrics:
+    """Zeros for the metrics that `measure_batch` measures in a world.
+
+    Args:
+        sizes: the number of agents, and of trajectories of each.
+    """
     has_particles = world.projection is not None and world.projection.neighbours > 0
-    zeros = Metrics._make(np.zeros((len(Metrics._fields), 1)))
-    return zeros if has_particles else zeros._replace(particle_entropy=None)
+    is_measured = {"particle_entropy": has_particles, "trajectory_entropy": _has_trajectory_entropy(sizes)}
+    is_measured["objective"] = objective is not None
+    return Metrics(**{name: np.zeros(1) for name in Metrics._fields if is_measured.get(name, True)})
 
 
-def measure_batch(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
-    """The metrics of a batch that a team has played in a world."""
+def _has_trajectory_entropy(sizes: tuple[int, int]) -> bool:
+    """One trajectory has no entropy; the comparison of all pairs of very many would take longer than to play them."""
+    return 1 < math.prod(sizes) <= _MOST_COMPARED_TRAJECTORIES
+
+
+def measure_batch(world: Any, team: Any, trajectories: Trajectories, objective: ObjectiveIn | None = None) -> Metrics:
+    """The metrics of a batch that a team has played in a world.
+
+    Args:
+        objective: what is maximised, if it is not the entropy of states.
+    """
+    found = _measure_states(world, team, trajectories)
+    states, more = trajectories.states, {}
+    if _has_trajectory_entropy((states.shape[1], states.shape[2])):
+        more["trajectory_entropy"] = jnp.mean(jax.vmap(trajectory(world, team).value)(states))
+    if objective is not None:
+        more["objective"] = jnp.mean(jax.vmap(objective(world, team).value)(states))
+    return found._replace(**more)
+
+
+def _measure_states(world: Any, team: Any, trajectories: Trajectories) -> Metrics:
     if world.projection is not None:
         return _measure_vectors(world, team, trajectories)
     if world.may_end_early:

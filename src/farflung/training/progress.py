@@ -292,7 +292,7 @@ def shown_of(world: Any, states: Array | np.ndarray) -> Any:
     num_times = states.shape[3]
     shown = states[:ELEMENTS_SHOWN, :_AGENTS_SHOWN, :_AGENTS_SHOWN, :: -(-num_times // _TIMES_SHOWN)]
     if world.projection is not None:
-        shown = world.projection.project(shown)
+        shown = world.projection.project(jnp.asarray(shown))
     return shown[: max(1, _NUMBERS_SHOWN * len(shown) // math.prod(shown.shape))]
 
 

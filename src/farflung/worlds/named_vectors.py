@@ -10,11 +10,12 @@ import numpy as np
 
 from farflung.config import CONTINUOUS_WORLDS
 from farflung.config.checks import check_name, check_positive, whole_number
+from farflung.config.options import ROBOTS
 from farflung.worlds.classic import mountain_car, pendulum
 from farflung.worlds.gridworld import MAZE, ROOM
 from farflung.worlds.point_maze import point_map, point_maze
 from farflung.worlds.projection import whole_bins, whole_neighbours
-from farflung.worlds.robots import ant
+from farflung.worlds.robots import gymnasium_robot
 from farflung.worlds.vectors import VectorWorld, write_recipe
 
 _GAP = ((0, 0, -1, -0.15), (0, 0, 0.15, 1))
@@ -55,11 +56,11 @@ _WORLDS: dict[str, Callable[..., VectorWorld]] = {
     "mountain-car": mountain_car,
     "mountain-car-discrete": functools.partial(mountain_car, is_discrete=True),
     "pendulum": pendulum,
-    "ant": ant,
+    **{name: functools.partial(gymnasium_robot, name) for name in ROBOTS},
 }
 _OPTIONS = ("horizon", "bins", "neighbours")
-_OWN_OPTIONS = {"ant": {"ends_when_unhealthy": True, "solver_iterations": 4, "engine": "jax"}}
-"""Options of a single world, with their defaults."""
+_OWN_OPTIONS = {name: {"ends_when_unhealthy": True, "solver_iterations": 4, "engine": "jax"} for name in ROBOTS}
+"""Options of some worlds, with their defaults."""
 _MAZE_OPTIONS = ("walls", "starts", "low", "high", "step_size", *_OPTIONS)
 _MOST_DIGITS = 16
 """Integers in a recipe with more digits are read as floats, so that all numbers can be compared."""
@@ -72,8 +73,8 @@ def make_vector_world(
 
     `point-empty`, `point-gap` and `point-four-rooms` are squares of side 2, with steps of 0.08. `point-room` and `point-maze`
     are the paper's maps with unit cells and steps of 0.25, so episodes four times as long as the paper's reach equally far.
-    `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021). `mountain-car`, `mountain-car-discrete`, `pendulum` and `ant`
-    are Gymnasium's; `ant` is meant for GPUs.
+    `mepol-grid` is the GridWorld of MEPOL (Mutti et al., 2021). `mountain-car`, `mountain-car-discrete`, `pendulum` and the
+    robots `ant`, `half-cheetah`, `hopper`, `walker2d` and `humanoid` are Gymnasium's; robots are meant for GPUs.
 
     >>> world = make_vector_world("mepol-grid", horizon=600)
     >>> world.free_area, make_vector_world(world.recipe) == world

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from farflung.config.checks import MOST, check_text, whole_number
-from farflung.entropy.counts import Entropy, ragged_plug_in
+from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.nearest import nearest_neighbours
+from farflung.entropy.objective import Objective
 from farflung.worlds.encoder import SIZE, Image, random_encoder
 
 MOST_CELLS = 10_000_000
@@ -106,7 +107,7 @@ class Projection(eqx.Module):
     def num_cells(self) -> int:
         return math.prod(self.bins)
 
-    def entropy(self, *, is_ragged: bool = False) -> Entropy:
+    def entropy(self, *, is_ragged: bool = False) -> Objective:
         """The entropy of observations; those after an episode's end, which are not finite, don't count.
 
         Args:
@@ -114,9 +115,9 @@ class Projection(eqx.Module):
         """
         if self.neighbours == 0:
             counts = ragged_plug_in(self.num_cells)
-            return Entropy(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
+            return Objective(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
         nearest = nearest_neighbours(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
-        return Entropy(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
+        return Objective(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
         """The features of each state, with angles in radians."""

@@ -28,6 +28,10 @@ _MOST_WARP_COPIES = 16384
 """Warp allocates memory for the contacts of all copies together; if there are more, it warns and drops some."""
 
 
+Range = tuple[int, float, float]
+"""The index of a position, and its least and largest value."""
+
+
 class RobotState(NamedTuple):
     """Everything that the next step of the simulation needs."""
 
@@ -46,11 +50,13 @@ class Robot(DescribedWorld):
     """MJX's data of one copy, before the first step."""
     start: Float[Array, " position"]
     reset_noise: float = eqx.field(static=True)
-    """Half the range of uniform noise on the initial positions, and the standard deviation of Gaussian noise on velocities."""
+    """Half the range of uniform noise on the initial positions and velocities."""
+    has_gaussian_velocities: bool = eqx.field(static=True)
+    """Whether the noise on the velocities is Gaussian instead, with this standard deviation."""
     num_substeps: int = eqx.field(static=True)
     """Simulation steps per action."""
-    healthy_heights: tuple[float, float] = eqx.field(static=True)
-    """An episode ends when the third position leaves this range, or when a state is not finite."""
+    healthy: tuple[Range, ...] = eqx.field(static=True)
+    """An episode ends when a position leaves one of these ranges, or when a state is not finite."""
 
     is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
     num_step_uniforms = 0
@@ -62,8 +68,10 @@ class Robot(DescribedWorld):
     def reset_from(self, noise: Float[Array, " observation"]) -> RobotState:
         num_positions = self.start.size
         shifts = self.reset_noise * (2 * noise[:num_positions] - 1)
-        velocities = self.reset_noise * ndtri(jnp.maximum(noise[num_positions:], 2.0**-25))  # at 0 it is infinite
-        return RobotState(self.start + shifts, velocities, jnp.zeros_like(velocities))
+        velocities = 2 * noise[num_positions:] - 1
+        if self.has_gaussian_velocities:
+            velocities = ndtri(jnp.maximum(noise[num_positions:], 2.0**-25))  # at 0 it is infinite
+        return RobotState(self.start + shifts, self.reset_noise * velocities, jnp.zeros_like(velocities))
 
     def step_from(self, noise: Float[Array, "0"], state: RobotState, action: Float[Array, " motor"]) -> RobotState:
         mjx = _import_mjx()
@@ -83,14 +91,90 @@ class Robot(DescribedWorld):
         return jnp.concatenate([state.positions, state.velocities])
 
     def is_over(self, state: RobotState) -> Bool[Array, ""]:
-        low, high = self.healthy_heights
         is_healthy = jnp.all(jnp.isfinite(self.observe(state)))
-        if math.isfinite(low) or math.isfinite(high):
-            is_healthy &= (low <= state.positions[2]) & (state.positions[2] <= high)
+        for index, low, high in self.healthy:
+            is_healthy &= (low <= state.positions[index]) & (state.positions[index] <= high)
         return ~is_healthy
 
 
-def ant(
+class _Model(NamedTuple):
+    """One of Gymnasium's robots: its file, what is worth covering, and Gymnasium's rules for its beginning and end."""
+
+    file: str
+    features: tuple[int, int]
+    """Positions whose entropy is maximised."""
+    names: tuple[str, str]
+    low: tuple[float, float]
+    high: tuple[float, float]
+    velocity_scale: tuple[float, ...]
+    reset_noise: float
+    has_gaussian_velocities: bool
+    num_substeps: int
+    healthy: tuple[Range, ...] = ()
+
+
+_IN_PLANE = {"features": (0, 1), "low": (-12.0, -12.0), "high": (12.0, 12.0)}
+_MODELS = {
+    "ant": _Model(
+        "ant.xml",
+        names=("x (m)", "y (m)"),
+        **_IN_PLANE,  # type: ignore[arg-type]
+        velocity_scale=(1.0,) * 3 + (2.0,) * 3 + (5.0,) * 8,
+        reset_noise=0.1,
+        has_gaussian_velocities=True,
+        num_substeps=5,
+        healthy=((2, 0.2, 1.0),),
+    ),
+    "half-cheetah": _Model(
+        "half_cheetah.xml",
+        features=(0, 2),
+        names=("x (m)", "pitch (rad)"),
+        low=(-20.0, -2 * math.pi),
+        high=(20.0, 2 * math.pi),
+        velocity_scale=(2.0, 1.0, 2.0) + (10.0,) * 6,
+        reset_noise=0.1,
+        has_gaussian_velocities=True,
+        num_substeps=5,
+    ),
+    "hopper": _Model(
+        "hopper.xml",
+        features=(0, 1),
+        names=("x (m)", "height (m)"),
+        low=(-6.0, 0.0),
+        high=(6.0, 2.0),
+        velocity_scale=(1.0, 1.0, 2.0) + (5.0,) * 3,
+        reset_noise=0.005,
+        has_gaussian_velocities=False,
+        num_substeps=4,
+        healthy=((1, 0.7, math.inf), (2, -0.2, 0.2)),
+    ),
+    "walker2d": _Model(
+        "walker2d_v5.xml",
+        features=(0, 1),
+        names=("x (m)", "height (m)"),
+        low=(-6.0, 0.0),
+        high=(6.0, 2.0),
+        velocity_scale=(1.0, 1.0, 2.0) + (5.0,) * 6,
+        reset_noise=0.005,
+        has_gaussian_velocities=False,
+        num_substeps=4,
+        healthy=((1, 0.8, 2.0), (2, -1.0, 1.0)),
+    ),
+    "humanoid": _Model(
+        "humanoid.xml",
+        names=("x (m)", "y (m)"),
+        **_IN_PLANE,  # type: ignore[arg-type]
+        velocity_scale=(1.0,) * 3 + (2.0,) * 3 + (5.0,) * 17,
+        reset_noise=0.01,
+        has_gaussian_velocities=False,
+        num_substeps=5,
+        healthy=((2, 1.0, 2.0),),
+    ),
+}
+
+
+def gymnasium_robot(
+    name: str,
     *,
     horizon: int = 500,
     bins: tuple[int, ...] = (40, 40),
@@ -99,25 +183,36 @@ def ant(
     solver_iterations: int = 4,
     engine: str = "jax",
 ) -> Robot:
-    """Gymnasium's `Ant-v5` without its reward; the entropy is that of the torso's position in the plane.
+    """One of Gymnasium's robots without its reward: `ant`, `half-cheetah`, `hopper`, `walker2d` or `humanoid`.
+
+    The entropy is that of the torso's position in the plane; of robots that only move in x and z, that of x and the torso's
+    height; of `half-cheetah`, which can turn over, that of x and the torso's angle.
 
     Args:
-        ends_when_unhealthy: whether an episode ends when the torso is below 0.2 m or above 1 m.
+        ends_when_unhealthy: whether an episode ends by Gymnasium's rule, such as when the torso is too low. For `half-cheetah`,
+            there is none.
         solver_iterations: Newton steps for the contact forces. Four are as accurate as MuJoCo's hundred. One is faster, but in
-            a tenth of all steps the error of the torso's velocity is 0.4 m/s or more.
+            a tenth of all steps of the `ant` the error of the torso's velocity is 0.4 m/s or more.
         engine: `jax`, or `warp` for MuJoCo Warp on NVIDIA GPUs, which needs `pip install 'mujoco-mjx[warp]'`.
     """
+    found = _MODELS[name]
     return robot(
-        Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "ant.xml",
-        Projection((0, 1), ("x (m)", "y (m)"), (-12.0, -12.0), (12.0, 12.0), bins, (1.0, 1.0), neighbours),
+        model_file(name),
+        Projection(found.features, found.names, found.low, found.high, bins, (1.0, 1.0), neighbours),
         horizon=horizon,
-        num_substeps=5,
-        healthy_heights=(0.2, 1.0) if ends_when_unhealthy else (-math.inf, math.inf),
-        velocity_scale=(1.0,) * 3 + (2.0,) * 3 + (5.0,) * 8,
-        reset_noise=0.1,
+        num_substeps=found.num_substeps,
+        healthy=found.healthy if ends_when_unhealthy else (),
+        velocity_scale=found.velocity_scale,
+        reset_noise=found.reset_noise,
+        has_gaussian_velocities=found.has_gaussian_velocities,
         solver_iterations=solver_iterations,
         engine=engine,
     )
+
+
+def model_file(name: str) -> Path:
+    """The file of one of Gymnasium's models."""
+    return Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / _MODELS[name].file
 
 
 def robot(
@@ -127,8 +222,9 @@ def robot(
     horizon: int,
     num_substeps: int,
     velocity_scale: Sequence[float] | None = None,
-    healthy_heights: tuple[float, float] = (-math.inf, math.inf),
+    healthy: Sequence[Range] = (),
     reset_noise: float = 0.0,
+    has_gaussian_velocities: bool = True,
     solver_iterations: int = 4,
     engine: str = "jax",
 ) -> Robot:
@@ -138,9 +234,10 @@ def robot(
         projection: the features whose entropy is maximised.
         num_substeps: simulation steps per action.
         velocity_scale: a typical size of each velocity (default: 1).
-        healthy_heights: an episode ends when the third position leaves this range.
+        healthy: an episode ends when a position, given by its index, leaves the range of its least and largest value.
         reset_noise: half the range of uniform noise on the initial positions, and the standard deviation of Gaussian noise on
             the velocities.
+        has_gaussian_velocities: if not, the noise on the velocities is uniform as well.
         solver_iterations: Newton steps for the contact forces.
         engine: `jax`, or `warp` for NVIDIA GPUs.
     """
@@ -151,6 +248,7 @@ def robot(
         model = mujoco.MjModel.from_xml_path(os.fspath(xml))
     except ValueError as error:
         raise ValueError(f"cannot read the robot {xml}: {str(error).splitlines()[0]}") from None
+    model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # the humanoid's own solver is none of MJX's
     model.opt.iterations = whole_number("solver_iterations", solver_iterations)
     model.opt.ls_iterations = _LINE_SEARCH_STEPS
     if model.na > 0:
@@ -163,7 +261,7 @@ def robot(
     velocity_scale = (1.0,) * model.nv if velocity_scale is None else tuple(velocity_scale)
     if len(velocity_scale) != model.nv:
         raise ValueError(f"velocity_scale has a number for each of the {model.nv} velocities, not {len(velocity_scale)}")
-    center, scale = _position_ranges(model, projection, healthy_heights)
+    center, scale = _position_ranges(model, projection, healthy)
     return Robot(
         horizon=whole_number("horizon", horizon),
         projection=projection,
@@ -174,8 +272,9 @@ def robot(
         blank=_on_any_device(blank),
         start=jnp.asarray(model.qpos0, jnp.float32),
         reset_noise=reset_noise,
+        has_gaussian_velocities=has_gaussian_velocities,
         num_substeps=whole_number("num_substeps", num_substeps),
-        healthy_heights=healthy_heights,
+        healthy=tuple(healthy),
     )
 
 
@@ -204,16 +303,13 @@ def _on_any_device(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
-def _position_ranges(
-    model: Any, projection: Projection, healthy_heights: tuple[float, float]
-) -> tuple[list[float], list[float]]:
-    """Centre and half-width of each position's range, from the joints, the projection and the heights; else 0 and 1."""
+def _position_ranges(model: Any, projection: Projection, healthy: Sequence[Range]) -> tuple[list[float], list[float]]:
+    """Centre and half-width of each position's range, from the joints, the projection and what is healthy; else 0 and 1."""
     ranges = np.tile([-1.0, 1.0], (model.nq, 1))
     is_limited = model.jnt_limited.astype(bool)
     ranges[model.jnt_qposadr[is_limited]] = model.jnt_range[is_limited]
-    low, high = healthy_heights
-    if math.isfinite(low) or math.isfinite(high):
-        ranges[2] = (low if math.isfinite(low) else high - 2, high if math.isfinite(high) else low + 2)
+    for index, low, high in healthy:
+        ranges[index] = (low if math.isfinite(low) else high - 2, high if math.isfinite(high) else low + 2)
     for feature, *bounds in zip(projection.features, projection.low, projection.high, strict=True):
         if feature < model.nq:
             ranges[feature] = bounds

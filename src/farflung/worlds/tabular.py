@@ -16,7 +16,8 @@ from scipy.sparse.csgraph import dijkstra
 
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES
-from farflung.entropy.counts import Entropy, plug_in
+from farflung.entropy.counts import plug_in
+from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import flat, inverse_cdf, lookup
 from farflung.worlds.projection import MOST_CELLS, Discrete
 from farflung.worlds.world import CompiledWorld
@@ -87,7 +88,7 @@ class TabularMDP(CompiledWorld):
         return self.successors.shape[-1]
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return plug_in(self.num_states)
 
     @property

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.worlds.projection import Actions, Projection
 from farflung.worlds.world import CompiledWorld
 
@@ -50,7 +50,7 @@ class VectorWorld(CompiledWorld):
         return int(self.is_free.sum())
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return self.projection.entropy(is_ragged=self.may_end_early)
 
     @property

@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from farflung.entropy.counts import Entropy
+from farflung.entropy.objective import Objective
 from farflung.numerics.noise import uniforms
 from farflung.worlds.encoder import Image
 from farflung.worlds.projection import Actions, Discrete, Projection
@@ -87,7 +87,7 @@ class World(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         """How the entropy of the states that a team has visited is estimated."""
 
     @property

@@ -153,10 +153,10 @@ def ablate(
                 jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
             world, report_all = worlds[setting.world], partial(_report, report, number, len(settings))
             groups = _groups(config, setting)
-            folders = [{_folder(setting, name): explore for name, explore in group.items()} for group in groups]
+            folders = [{folder_of(setting, name): explore for name, explore in group.items()} for group in groups]
             with compiling_threads() as pool:
                 found = dict(train_all(folders, worlds, place.folder, pool, report_all, note))
-            runs |= {(setting, name): found[_folder(setting, name)] for group in groups for name in group}
+            runs |= {(setting, name): found[folder_of(setting, name)] for group in groups for name in group}
             report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
             ceilings[setting] = ceiling(world, setting.agents)
             for stage in STAGES:
@@ -198,7 +198,7 @@ def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
     ]
 
 
-def _folder(setting: Setting, name: str) -> str:
+def folder_of(setting: Setting, name: str) -> str:
     plain = "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
     return f"runs/{setting.world}-{setting.agents}/{plain}"
 

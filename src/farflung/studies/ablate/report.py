@@ -16,7 +16,7 @@ from farflung.figures.curves import draw_curve
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from farflung.runs.destinations import Destination
-from farflung.runs.run import final_values
+from farflung.runs.run import PAGE, final_values
 from farflung.runs.statistics import Difference, mean_and_interval, mean_difference
 from farflung.studies.ablate.experiment import (
     BASELINES,
@@ -28,6 +28,7 @@ from farflung.studies.ablate.experiment import (
     Ablation,
     Pair,
     Setting,
+    folder_of,
 )
 
 _NEVER = "never"
@@ -126,9 +127,10 @@ def _step_table(ablation: Ablation, setting: Setting) -> Table:
 
 
 def _percentage_table(ablation: Ablation) -> Table:
-    rows = []
+    rows: list[Row] = []
     for pair, rate in ablation.rates.items():
-        percentages = [_percent(ablation, setting, ablation.best(pair)) for setting in ablation.settings]
+        best = ablation.best(pair)
+        percentages = [_linked(_percent(ablation, setting, best), setting, best) for setting in ablation.settings]
         rows.append((f"{pair.credit}, {pair.optimizer}", [f"{rate:g}", *percentages]))
     return Table(("credit and optimiser", "learning rate", *map(str, ablation.settings)), rows)
 
@@ -140,7 +142,9 @@ def _part_table(ablation: Ablation) -> Table:
         return f"{_percent(ablation, setting, variant)} · {updates}"
 
     variants = (DEFAULTS, *PARTS)
-    rows = [(variant, [text(setting, variant) for setting in ablation.settings]) for variant in variants]
+    rows = [
+        (variant, [_linked(text(setting, variant), setting, variant) for setting in ablation.settings]) for variant in variants
+    ]
     return Table(("", *map(str, ablation.settings)), rows)
 
 
@@ -160,7 +164,7 @@ def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
 
     rows: list[Row] = []
     for setting in ablation.settings:
-        percentages = [_percent(ablation, setting, variant) for variant in (DEFAULTS, *BASELINES)]
+        percentages = [_linked(_percent(ablation, setting, each), setting, each) for each in (DEFAULTS, *BASELINES)]
         rows.append((str(setting), [*percentages, *(value(comparisons[setting, baseline]) for baseline in BASELINES)]))
     head = ("setting", "team", "one policy", "independent agents", "team above one policy", "team above independent agents")
     return Table(head, rows)
@@ -188,6 +192,11 @@ def _settings(ablation: Ablation) -> dict[str, str]:
 def _percent(ablation: Ablation, setting: Setting, variant: str) -> str:
     percentages = ablation.outcome(setting, variant).percentages
     return f"{percentages.mean():.2f}% ({percentages.min():.1f})"
+
+
+def _linked(text: str, setting: Setting, variant: str) -> Value:
+    """A cell that leads to the page of a run."""
+    return Value(text, "", link=f"{folder_of(setting, variant)}/{PAGE}")
 
 
 def _or_never(steps: int | None) -> str:

@@ -24,7 +24,7 @@ _OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0, "success": 1.
 _SIZES = {"agents": "m", "trajectories": "K"}
 _BASELINES = ("single", "independent")
 _NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZES, *_BASELINES}
-_NAMED_BY_VALUE = ("credit", "optimizer")
+_NAMED_BY_VALUE = ("objective", "credit", "optimizer")
 _DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
 
 Result = Run | Reached | Learned | OfflineScores
@@ -351,6 +351,8 @@ def _is_default(config: Explore, name: str) -> bool:
     given: dict[str, Any] = {"preset": config.preset}
     if name in _DEFAULT_DEPENDS_ON:
         given[_DEFAULT_DEPENDS_ON[name]] = getattr(config, _DEFAULT_DEPENDS_ON[name])
+    if name != "algorithm":
+        given["algorithm"] = config.algorithm
     default = Explore(config.world, **given)
     return bool(getattr(config, name) == getattr(default.resolved(has_vectors=True) if config.is_neural else default, name))
 

@@ -11,12 +11,15 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from farflung.bounds import theorems as theory
+from farflung.bounds.trajectories import trajectory_distributions
 from farflung.config import Concentration, Explore
 from farflung.runs.interrupts import Stopped
 from farflung.studies.trials import begin, finish
 from farflung.worlds.named import make_tabular_world
+from farflung.worlds.tabular import TabularMDP
 
 _MOST_SAMPLES = 10_000_000
+_MOST_TRAJECTORIES = 2000
 
 Distributions = Float[np.ndarray, "team agent state"]
 
@@ -53,7 +56,7 @@ class Concentrated:
 
 
 def concentration(config: Concentration, *, on_progress: Callable[[int, int, str], None] | None = None) -> Concentrated:
-    """Trains a team and a single agent, and draws samples from their state distributions.
+    """Trains a team and a single agent, and draws samples from their distributions over states, or over trajectories.
 
     Args:
         on_progress: called with the work done, all work, and a description.
@@ -68,9 +71,24 @@ def concentration(config: Concentration, *, on_progress: Callable[[int, int, str
         (run,) = finish(trials, lambda status: report(status.update, status.num_updates, "training"))
         if run.summary["is_interrupted"]:
             raise Stopped
+        if config.objective == "trajectory":
+            trained[is_single] = over_trajectories(world, np.asarray(run.policies.probabilities))
+            continue
         occupancies = jax.jit(jax.vmap(jax.vmap(world.occupancy)))(run.policies.probabilities)
         trained[is_single] = as_distributions(np.asarray(occupancies))
     return measure_concentration(config, trained[False], trained[True], report)
+
+
+def over_trajectories(
+    world: TabularMDP, teams: Float[np.ndarray, "seed agent ..."]
+) -> Float[np.ndarray, "seed agent trajectory"]:
+    """Each agent's exact distribution over trajectories; those that a team cannot play have the probability 0."""
+    found = [trajectory_distributions(world, team, most=_MOST_TRAJECTORIES) for team in teams]
+    each = [one for one in found if one is not None]
+    if len(each) < len(found):
+        raise ValueError(f"there are more than {_MOST_TRAJECTORIES:,} trajectories: choose a shorter horizon")
+    width = max(one.shape[1] for one in each)
+    return as_distributions(np.stack([np.pad(one, ((0, 0), (0, width - one.shape[1]))) for one in each]))
 
 
 def measure_concentration(

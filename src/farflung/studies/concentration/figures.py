@@ -18,7 +18,8 @@ def concentrated(found: Concentrated) -> Figure:
     draw_probabilities(left, found)
     draw_needed(right, found)
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    figure.suptitle(f"{plain(found.config.world)}, {found.config.agents} agents against one", fontweight="bold")
+    what = "trajectories of " if found.config.objective == "trajectory" else ""
+    figure.suptitle(f"{plain(found.config.world)}, {what}{found.config.agents} agents against one", fontweight="bold")
     return figure
 
 

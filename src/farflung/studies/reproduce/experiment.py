@@ -87,11 +87,11 @@ def reproduce(
     worlds = {name: make_tabular_world(name) for name in config.worlds}
     trainings = [Training(*pair) for pair in itertools.product(config.schedules, config.estimators)]
     cells = [Cell(world, agents, kind) for world in worlds for kind in _KINDS[:2] for agents in config.agents]
-    groups = [{_folder(training, cell): _explore_config(config, training, cell) for training in trainings} for cell in cells]
+    groups = [{folder_of(training, cell): _explore_config(config, training, cell) for training in trainings} for cell in cells]
     # Independent agents don't depend on each other, so that the largest team of them has the smaller ones as parts.
     independent = [Cell(world, max(config.agents), "independent") for world in worlds]
-    groups += [{_folder(trainings[0], cell): _explore_config(config, trainings[0], cell)} for cell in independent]
-    places = {_folder(training, cell): (training, cell) for cell in cells for training in trainings}
+    groups += [{folder_of(trainings[0], cell): _explore_config(config, trainings[0], cell)} for cell in independent]
+    places = {folder_of(training, cell): (training, cell) for cell in cells for training in trainings}
     # The pool measures the random policy while teams train, and then the trained policies.
     with claimed(out) as place, compiling_threads() as pool:
         open_collection(place, contents, force=force)
@@ -112,7 +112,7 @@ def reproduce(
             if folder not in places:
                 continue
             training, (name, _, kind) = places[folder]
-            own = {cell: _folder(training, cell) for cell in cells if (cell.world, cell.kind) == (name, kind)}
+            own = {cell: folder_of(training, cell) for cell in cells if (cell.world, cell.kind) == (name, kind)}
             if trained.keys() >= set(own.values()):  # all team sizes are trained
                 runs = {cell: trained[each] for cell, each in own.items()}
                 collecting[_collection(training, name, kind)] = pool.submit(collect, config, runs, name, kind, worlds[name])
@@ -123,11 +123,11 @@ def reproduce(
             "untrained_success": {name: float(rate.result()) for name, rate in chance.items()},
         }
         others = {cell: visits for part in untrained.values() for cell, visits in part.result().items()}
-        alone = {cell: trained[_folder(trainings[0], cell)] for cell in independent}
+        alone = {cell: trained[folder_of(trainings[0], cell)] for cell in independent}
         findings, runs_of = {}, {}
         for training in trainings:
             interrupts.check()
-            runs_of[training] = {cell: trained[_folder(training, cell)] for cell in cells}
+            runs_of[training] = {cell: trained[folder_of(training, cell)] for cell in cells}
             parts = [collecting[_collection(training, name, kind)] for name in worlds for kind in _KINDS[:2]]
             data = {cell: value for part in (*parts, *random) for cell, value in part.result().items()}
             measured: Any = {name: {cell: getattr(own, name) for cell, own in data.items()} for name in Collected._fields}
@@ -157,7 +157,7 @@ def _explore_config(config: Reproduce, training: Training, cell: Cell) -> Explor
     )
 
 
-def _folder(training: Training, cell: Cell) -> str:
+def folder_of(training: Training, cell: Cell) -> str:
     """Only the single agent plays several trajectories, so that all estimators share the other runs."""
     is_averaged = cell.kind == "single" and training.estimator == "mean"
     return f"runs/{training.schedule}{'-mean' * is_averaged}/{cell.world}-{cell.agents}-{cell.kind}"
@@ -165,7 +165,7 @@ def _folder(training: Training, cell: Cell) -> str:
 
 def _collection(training: Training, name: str, kind: str) -> str:
     """What is collected together: all team sizes of a kind in a world."""
-    return _folder(training, Cell(name, 0, kind))
+    return folder_of(training, Cell(name, 0, kind))
 
 
 def collect(config: Reproduce, runs: Mapping[Cell, Run], name: str, kind: str, world: TabularMDP) -> dict[Cell, Collected]:

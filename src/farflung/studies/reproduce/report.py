@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from farflung.data.q_learning import PAPER, goals_of
 from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
 from farflung.runs.destinations import Destination
-from farflung.runs.run import Run
+from farflung.runs.run import PAGE, Run
 from farflung.runs.statistics import mean_and_interval
 from farflung.studies.concentration.experiment import as_distributions
 from farflung.studies.reproduce import figures
 from farflung.studies.reproduce.claims import EPSILON, Cell, Claim, Findings, Training, claims, lead, rounds_saved
-from farflung.studies.reproduce.experiment import Reproduction
+from farflung.studies.reproduce.experiment import Reproduction, folder_of
 from farflung.studies.reproduce.theorems import vacuous_below
 
 _RATES = {"code": "constant 0.15", "text": "0.1 · 0.999ᵘ"}
@@ -271,14 +271,12 @@ def _lead_table(findings: Findings) -> Table:
 def _ceiling_table(reproduction: Reproduction) -> Table:
     rows = []
     for (world, agents), ceiling in next(iter(reproduction.findings.values())).ceilings.items():
-        percentages = [
-            findings.percent_of_ceiling(Cell(world, agents, kind)).mean()
-            for findings in reproduction.findings.values()
-            for kind in ("team", "single")
-        ]
-        texts = [f"{ceiling.normalized_bound:.4f}", "exact" if ceiling.exact else "upper bound"]
-        texts += [f"{percentage:.1f}%" for percentage in percentages]
-        rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", texts))
+        cells: list[str | Value] = [f"{ceiling.normalized_bound:.4f}", "exact" if ceiling.exact else "upper bound"]
+        for training, findings in reproduction.findings.items():
+            for cell in (Cell(world, agents, kind) for kind in ("team", "single")):
+                page = f"{folder_of(training, cell)}/{PAGE}"
+                cells.append(Value(f"{findings.percent_of_ceiling(cell).mean():.1f}%", "", link=page))
+        rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", cells))
     head = ["setting", "ceiling, in units of log 43", "kind of ceiling"]
     groups = [training_name(training) for training in reproduction.findings]
     return Table(head, rows, groups=groups, columns=["parallel", "single"])

@@ -16,7 +16,8 @@ from farflung.config.checks import check_positive, check_text, num_cores, unknow
 from farflung.config.imports import check_installed
 from farflung.config.options import COMPILED_TWINS
 from farflung.config.reading import reason, spend_on_options, where_raised
-from farflung.entropy.counts import Entropy, ragged_plug_in
+from farflung.entropy.counts import ragged_plug_in
+from farflung.entropy.objective import Objective
 from farflung.worlds.encoder import Image
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.modules import is_named
@@ -54,7 +55,7 @@ class View(eqx.Module):
         return self.actions.num if isinstance(self.actions, Discrete) else self.actions.size
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return ragged_plug_in(self.num_states) if self.projection is None else self.projection.entropy(is_ragged=True)
 
 
@@ -88,7 +89,7 @@ class HostedWorld(World):
         return True
 
     @property
-    def entropy(self) -> Entropy:
+    def entropy(self) -> Objective:
         return self.view().entropy
 
     @abc.abstractmethod

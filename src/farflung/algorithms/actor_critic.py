@@ -1,0 +1,314 @@
+r"""Actor-critic for teams of networks: each state's gain in entropy is a reward, and a critic learns what to expect.
+
+The reward of a step is the gain of the state that it leads to (`Objective.gains`): what that state adds to the entropy of all
+states of the other trajectories and of its own past. The rewards after an action, without discount, add up to the weight that
+the credit `causal` gives it. A critic $V(o, t, i)$ of the observation, the time and the agent is subtracted. It doesn't depend
+on the action, so it leaves the expected gradient as it is, however wrong it may be. What does bias the gradient, for less
+variance:
+
+- $\lambda < 1$ and $\gamma < 1$: later rewards are replaced by what the critic expects, or count less;
+- clipping, from the second gradient step of a batch on, when the policy is no longer the one that played;
+- the division by standard deviations of the same batch, of order one over the number of steps.
+
+With $\gamma = \lambda = 1$ and one step per batch, the estimate is that of `causal`, with another baseline.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, Shaped, UInt
+
+from farflung.algorithms.optimizers import optimizer
+from farflung.config import NEURAL_OPTIMIZERS, Explore
+from farflung.config.checks import check_learning, check_name, whole_number
+from farflung.config.options import OBJECTIVE
+from farflung.entropy.named import named_objective
+from farflung.entropy.objective import ObjectiveIn
+from farflung.policies import Networks, log_probabilities, networks_of, neural_team, policy_entropies
+from farflung.policies.rollout import Trajectories, acted_in
+from farflung.worlds.encoder import Convolutions, convolutions, linear
+
+_VECTOR_SIZE = 8
+_BONUS_SHARE = 8
+_SMALLEST = 1e-6
+
+
+class Critic(eqx.Module):
+    """What is expected of the rewards after a state, given the observation, the time and the agent."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    vectors: Float[Array, "agent number"]
+    """What the network is told about each agent."""
+    eye: Convolutions | None = None
+    """What the layers see an image through."""
+
+    def __call__(
+        self, inputs: Float[Array, "agent step observation"], times: Float[Array, "agent step"]
+    ) -> Float[Array, "agent step"]:
+        told = jnp.broadcast_to(self.vectors[:, None], (*inputs.shape[:2], self.vectors.shape[-1]))
+        with jax.default_matmul_precision("highest"):
+            seen = inputs if self.eye is None else self.eye(inputs)
+            hidden = jnp.concatenate([seen, times[..., None], told], axis=-1)
+            for layer in self.layers[:-1]:
+                hidden = jnp.tanh(linear(layer, hidden))
+            return jnp.squeeze(linear(self.layers[-1], hidden), -1)
+
+
+class ActorCriticState(NamedTuple):
+    team: Any
+    critic: Critic
+    optimizer_state: optax.OptState
+    num_updates: Int[Array, ""]
+    shuffle_key: UInt[Array, "2"]
+
+
+class Experience(NamedTuple):
+    """The steps of a batch, in which all agents have as many; a step is an action and what followed."""
+
+    seen: Float[Array, "agent step observation"]
+    """NaN where an episode was over."""
+    actions: Float[Array, "agent step action"] | Int[Array, "agent step"]
+    times: Float[Array, "agent step"]
+    log_probabilities: Float[Array, "agent step"]
+    """Of the actions, when they were taken."""
+    advantages: Float[Array, "agent step"]
+    returns: Float[Array, "agent step"]
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, int) else value
+
+
+class ActorCritic(eqx.Module):
+    """Proximal policy optimisation (PPO) of a team of networks, for the entropy of the states that it visits together.
+
+    >>> import farflung
+    >>> algorithm = farflung.ActorCritic(num_agents=2, batch_size=4, networks=farflung.Networks((8,)))
+    >>> *_, last = farflung.train(algorithm, farflung.make_world("point-gap"), seeds=(0,), num_updates=3)
+    >>> last.team.num_agents
+    2
+    """
+
+    num_agents: int = eqx.field(static=True)
+    num_trajectories: int = eqx.field(static=True, default=1)
+    batch_size: int = eqx.field(static=True, default=16)
+    networks: Networks = eqx.field(static=True, default=Networks(is_normalizing=True))
+    optimizer: str = eqx.field(static=True, default="adam")
+    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.002, converter=_number)
+    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    """Factor on the learning rate after each update."""
+    discount: Float[ArrayLike, ""] = eqx.field(default=0.99, converter=_number)
+    r"""$\gamma$: the factor on a reward for each step that it is away."""
+    trace: Float[ArrayLike, ""] = eqx.field(default=0.95, converter=_number)
+    r"""$\lambda$: 1 trusts the rewards alone, 0 the critic alone, after the next reward."""
+    steps_per_batch: int = eqx.field(static=True, default=16)
+    num_minibatches: int = eqx.field(static=True, default=4)
+    """Parts into which a batch is divided at random; each gradient step takes the next part. All agents are in each of them."""
+    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=_number)
+    """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
+    init_scale: Float[ArrayLike, ""] = eqx.field(default=0.01, converter=_number)
+    """Factor on the first weights of the heads."""
+    entropy_bonus: Float[ArrayLike, ""] = eqx.field(default=0.0, converter=_number)
+    """Weight of the mean entropy of the policies themselves, next to advantages of standard deviation 1."""
+    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    """Factor on that weight after each update."""
+    is_independent: bool = eqx.field(static=True, default=False)
+    """Whether each agent is trained for its own entropy alone."""
+    objective: ObjectiveIn | None = eqx.field(static=True, default=None)
+    """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
+
+    def __check_init__(self) -> None:
+        for name in ("num_agents", "num_trajectories", "batch_size", "steps_per_batch", "num_minibatches"):
+            whole_number(name, getattr(self, name))
+        check_learning(self)
+        check_name("optimizer", self.optimizer, NEURAL_OPTIMIZERS)
+
+    def init(self, key: PRNGKeyArray, world: Any) -> ActorCriticState:
+        team_key, critic_key, shuffle_key = jr.split(key, 3)
+        team = neural_team(team_key, world, self.num_agents, self.networks, scale=self.init_scale)
+        critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
+        return ActorCriticState(team, critic, self._optimizer().init((team, critic)), jnp.int32(0), jr.key_data(shuffle_key))
+
+    def learn(self, world: Any, state: ActorCriticState, trajectories: Trajectories) -> ActorCriticState:
+        """Several gradient steps, each with another part of the batch."""
+        steps = self.experience(world, state, trajectories)
+        shuffle_key = jr.fold_in(jr.wrap_key_data(state.shuffle_key, impl="threefry2x32"), state.num_updates)
+        num_steps, num_parts = steps.times.shape[1], min(self.num_minibatches, steps.times.shape[1])
+        part_size = num_steps // num_parts
+
+        def epoch(number: Int[Array, ""], latest: tuple[Any, optax.OptState]) -> tuple[Any, optax.OptState]:
+            order = jr.permutation(jr.fold_in(shuffle_key, number), num_steps)[: num_parts * part_size]
+            shuffled = jax.tree.map(lambda leaf: jnp.take(leaf, order, axis=1), steps)
+            parts = jax.tree.map(
+                lambda leaf: jnp.moveaxis(leaf.reshape(leaf.shape[0], num_parts, part_size, *leaf.shape[2:]), 1, 0), shuffled
+            )
+            num_left = jnp.minimum(self.steps_per_batch - number * num_parts, num_parts)
+
+            def step(index: Int[Array, ""], latest: tuple[Any, optax.OptState]) -> tuple[Any, optax.OptState]:
+                part = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), parts)
+                return self._step(latest, part, state.num_updates)
+
+            return jax.lax.fori_loop(0, num_left, step, latest)
+
+        num_epochs = -(-self.steps_per_batch // num_parts)
+        learned = jax.lax.fori_loop(0, num_epochs, epoch, ((state.team, state.critic), state.optimizer_state))
+        (team, critic), optimizer_state = learned
+        if team.normalizer is not None:
+            team = eqx.tree_at(lambda team: team.normalizer, team, team.normalizer.after(team.scaled(trajectories.states)))
+        return state._replace(team=team, critic=critic, optimizer_state=optimizer_state, num_updates=state.num_updates + 1)
+
+    def experience(self, world: Any, state: ActorCriticState, trajectories: Trajectories) -> Experience:
+        """What a batch has to teach, one row for each agent."""
+        acted = acted_in(trajectories)
+        has_acted = jnp.all(jnp.isfinite(acted), axis=-1)
+        num_times = acted.shape[3]
+        time = (2 * jnp.arange(num_times, dtype=jnp.float32) / num_times - 1).reshape(1, 1, 1, -1)
+        times, seen = _by_agent(jnp.broadcast_to(time, has_acted.shape)), _by_agent(acted)
+        values = state.critic(state.team.inputs(seen), times)
+        values = jnp.where(has_acted, _by_agent_back(values, has_acted.shape), 0.0)
+        rewards = self.rewards(world, state.team, trajectories.states, has_acted)
+        advantages = advantages_of(rewards, values, has_acted, self.discount, self.trace)
+        old = log_probabilities(state.team, acted, trajectories.actions)
+        # Standardised once for the whole batch, so that all of its parts weigh alike.
+        mean, std = _moments(advantages, has_acted)
+        standardised, returns = (jnp.where(has_acted, x, 0.0) for x in ((advantages - mean) / std, advantages + values))
+        actions = _by_agent(trajectories.actions)
+        return Experience(seen, actions, times, _by_agent(old), _by_agent(standardised), _by_agent(returns))
+
+    def rewards(
+        self,
+        world: Any,
+        team: Any,
+        states: Float[Array, "batch agent trajectory times observation"],
+        has_acted: Bool[Array, "batch agent trajectory time"],
+    ) -> Float[Array, "batch agent trajectory time"]:
+        """The gain of the state after each action, divided by the standard deviation of all; zero after an episode's end.
+
+        If all episodes are equally long, the mean is subtracted as well: the critic need not learn it.
+        """
+        objective = world.entropy if self.objective is None else self.objective(world, team)
+        if self.is_independent:
+            alone = jax.vmap(jax.vmap(lambda own: objective.gains(own[None])[0]))(states)
+            gains = alone[..., 1:]
+        else:
+            gains = jax.vmap(objective.gains)(states)[..., 1:]
+        mean, std = _moments(gains, has_acted)
+        return jnp.where(has_acted, (gains if world.may_end_early else gains - mean) / std, 0.0)
+
+    def _step(
+        self, latest: tuple[Any, optax.OptState], part: Experience, num_updates: Int[Array, ""]
+    ) -> tuple[Any, optax.OptState]:
+        learned, optimizer_state = latest
+        is_real = jnp.all(jnp.isfinite(part.seen), axis=-1)
+        number = jnp.maximum(jnp.sum(is_real), 1)
+        bonus = jnp.asarray(self.entropy_bonus) * jnp.asarray(self.bonus_decay) ** num_updates
+        # The steps are in random order: those of the first eighth stand for all. Exact entropies take long.
+        few = slice(None, max(1, is_real.shape[1] // _BONUS_SHARE))
+
+        def loss(learned: tuple[Any, Critic]) -> Float[Array, ""]:
+            team, critic = learned
+            inputs = jax.lax.stop_gradient(team.inputs(part.seen))
+            seen = part.seen[None, :, None]
+            now = jnp.squeeze(log_probabilities(team, seen, part.actions[None, :, None]), (0, 2))
+            ratio = jnp.exp(jnp.where(is_real, now - part.log_probabilities, 0.0))
+            clipped = jnp.clip(ratio, 1 - jnp.asarray(self.clip), 1 + jnp.asarray(self.clip))
+            gained = jnp.minimum(ratio * part.advantages, clipped * part.advantages)
+            missed = (critic(inputs, part.times) - part.returns) ** 2
+            own = jnp.squeeze(policy_entropies(team, seen[:, :, :, few]), (0, 2))
+            entropy = jnp.sum(jnp.where(is_real[:, few], own, 0.0)) / jnp.maximum(jnp.sum(is_real[:, few]), 1)
+            return jnp.sum(jnp.where(is_real, 0.5 * missed - gained, 0.0)) / number - bonus * entropy
+
+        gradient = eqx.filter_grad(loss)(learned)
+        steps, optimizer_state = self._optimizer().update(gradient, optimizer_state, learned)
+        return optax.apply_updates(learned, steps), optimizer_state
+
+    def _optimizer(self) -> optax.GradientTransformationExtraArgs:
+        def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
+            return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
+
+        return optimizer(self.optimizer, learning_rate)
+
+
+def advantages_of(
+    rewards: Float[Array, "*axes time"],
+    values: Float[Array, "*axes time"],
+    has_acted: Bool[Array, "*axes time"],
+    discount: Float[ArrayLike, ""],
+    trace: Float[ArrayLike, ""],
+) -> Float[Array, "*axes time"]:
+    r"""Generalised advantage estimates $\sum_{l \ge 0} (\gamma \lambda)^l \delta_{t + l}$ (Schulman et al., 2016).
+
+    $\delta_t = r_{t+1} + \gamma V(s_{t+1}) - V(s_t)$, where the value of the state in which an episode ends is zero.
+    """
+    following = jnp.where(has_acted[..., 1:], values[..., 1:], 0.0)
+    following = jnp.concatenate([following, jnp.zeros_like(values[..., :1])], axis=-1)
+    surprises = jnp.where(has_acted, rewards + jnp.asarray(discount) * following - values, 0.0)
+    factor = jnp.asarray(discount) * jnp.asarray(trace)
+
+    def back(after: Array, surprise: Array) -> tuple[Array, Array]:
+        now = surprise + factor * after
+        return now, now
+
+    by_time = jnp.moveaxis(surprises, -1, 0)
+    return jnp.moveaxis(jax.lax.scan(back, jnp.zeros_like(by_time[0]), by_time, reverse=True)[1], 0, -1)
+
+
+def actor_critic(config: Explore, world: Any, *, objective: ObjectiveIn | None = None) -> ActorCritic:
+    """The algorithm that a config asks for.
+
+    Args:
+        objective: instead of the config's.
+    """
+    if objective is None and config.objective != OBJECTIVE:
+        objective = named_objective(config.objective)
+    return ActorCritic(
+        num_agents=config.num_policies,
+        num_trajectories=config.trajectories_per_policy,
+        batch_size=config.batch_size,
+        networks=networks_of(config),
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        decay=config.decay,
+        discount=config.discount,
+        trace=config.trace,
+        steps_per_batch=config.steps_per_batch,
+        num_minibatches=config.minibatches,
+        clip=config.clip,
+        init_scale=config.init_scale,
+        entropy_bonus=config.entropy_bonus,
+        bonus_decay=config.bonus_decay,
+        is_independent=config.independent,
+        objective=objective,
+    )
+
+
+def _critic(key: PRNGKeyArray, world: Any, num_agents: int, hidden: tuple[int, ...]) -> Critic:
+    """A critic whose first values are all zero."""
+    vector_key, eye_key, *keys = jr.split(key, len(hidden) + 3)
+    eye, num_seen = (None, len(world.observation_center)) if world.image is None else convolutions(eye_key, world.image)
+    sizes = (num_seen + 1 + _VECTOR_SIZE, *hidden, 1)
+    layers = [eqx.nn.Linear(a, b, key=each) for a, b, each in zip(sizes[:-1], sizes[1:], keys, strict=True)]
+    layers[-1] = jax.tree.map(jnp.zeros_like, layers[-1])
+    return Critic(tuple(layers), jr.normal(vector_key, (num_agents, _VECTOR_SIZE)), eye)
+
+
+def _moments(values: Array, is_real: Bool[Array, "..."]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean and standard deviation of the real values."""
+    number = jnp.maximum(jnp.sum(is_real), 1)
+    mean = jnp.sum(jnp.where(is_real, values, 0.0)) / number
+    variance = jnp.sum(jnp.where(is_real, (values - mean) ** 2, 0.0)) / number
+    return mean, jnp.maximum(jnp.sqrt(variance), _SMALLEST)
+
+
+def _by_agent(array: Shaped[Array, "batch agent trajectory time ..."]) -> Shaped[Array, "agent step ..."]:
+    by_agent = jnp.moveaxis(array, 1, 0)
+    return by_agent.reshape(len(by_agent), -1, *array.shape[4:])
+
+
+def _by_agent_back(array: Float[Array, "agent step"], shape: tuple[int, ...]) -> Float[Array, "batch agent trajectory time"]:
+    batch, agent, trajectory, time = shape
+    return jnp.moveaxis(array.reshape(agent, batch, trajectory, time), 0, 1)
