@@ -39,7 +39,7 @@ docs: .venv/installed
 	@echo "open site/index.html"
 
 docs-numbers: .venv/installed
-	UPDATE_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py -k runs_from_top_to_bottom $(ARGS)
+	XLA_FLAGS= UPDATE_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py -k runs_from_top_to_bottom $(ARGS)
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "Setting up .venv: this downloads about 700 MB of packages and takes one to three minutes."

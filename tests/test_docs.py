@@ -12,7 +12,7 @@ import farflung
 from farflung.cli import COMMANDS, _parse, main
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^(<!-- run(?: with (.+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
+BLOCK = re.compile(r"^(<!-- run(?: with ([^\n]+))? -->\n)?```(\w*)[^\n]*\n(.*?)^```$", flags=re.M | re.S)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 IS_UPDATING = "UPDATE_DOCS" in os.environ
 PAGES = {page.stem: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
@@ -60,10 +60,11 @@ def assert_shown(text, output):
 
 def with_numbers_of(text, output):
     """The lines that a page shows, as they are in the output now."""
-    lines = iter(output.splitlines())
-    shown = [
-        line if not line.strip() else next(now for now in lines if words(now) == words(line)) for line in text.splitlines()
-    ]
+    lines, shown = iter(output.splitlines()), []
+    for line in text.splitlines():
+        now = line if not line.strip() else next((now for now in lines if words(now) == words(line)), None)
+        assert now is not None, f"the output does not go on with {line!r}:\n{output}"
+        shown.append(now)
     return "\n".join(line.rstrip() for line in shown) + "\n"
 
 

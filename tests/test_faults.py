@@ -13,19 +13,17 @@ import pytest
 from farflung import explore, load_run
 
 _MAIN = """
-import ctypes, os, resource, signal, sys
-if sys.platform == "linux" and os.geteuid() == 0:  # so that read-only folders are read-only for root, too
-    header, sets = (ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)()
-    assert ctypes.CDLL(None).capget(header, sets) == 0
-    sets[0] &= ~0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
-    assert ctypes.CDLL(None).capset(header, sets) == 0
+import resource, signal, sys
+from tests.permissions import bound_by_permissions
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if limit := int(sys.argv.pop(1)):  # in place of a full disk: no file may be larger
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from farflung.cli import main
-sys.exit(main())
+with bound_by_permissions():
+    from farflung.cli import main
+    sys.exit(main())
 """
+_ROOT = Path(__file__).parent.parent
 SETTINGS = ("--agents", "2", "--batch-size", "4", "--updates", "40000", "--seeds", "0", "--log-every", "2000", "--quiet")
 SETTINGS += ("--policy", "stationary")
 BEGIN = ("explore", "room-det", *SETTINGS, "--checkpoint-updates", "500", "--out", "run")
@@ -33,7 +31,7 @@ BEGIN = ("explore", "room-det", *SETTINGS, "--checkpoint-updates", "500", "--out
 
 def begin(folder, *arguments, limit=0):
     command = [sys.executable, "-c", _MAIN, str(limit), *arguments]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(_ROOT)}, stderr=subprocess.PIPE, text=True)
 
 
 def end(process):

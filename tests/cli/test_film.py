@@ -14,7 +14,9 @@ def trained(tmp_path_factory):
 
 def test_a_film_lies_beside_the_run_and_is_not_overwritten(trained, capsys):
     assert main(["film", str(trained), "--seconds", "0.5"]) == 0
-    assert f"written to {trained / 'film.gif'}" in capsys.readouterr().out
+    size = (trained / "film.gif").stat().st_size
+    assert 100 < size < 1e6
+    assert f"written to {trained / 'film.gif'} ({size / 1000:.1f} KB)" in capsys.readouterr().out
     assert main(["film", str(trained)]) == 2
     assert "film.gif exists already" in capsys.readouterr().err
     assert main(["film", str(trained), "--seconds", "0.5", "--force", "--quiet"]) == 0

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from tests.data.teams import make_run, make_vector_run
 
 from farflung import Box, Discrete, collect, gridworld, learn_offline, relabel, tabular_mdp
@@ -169,6 +170,21 @@ def test_an_environment_of_others_is_learnt_from_its_rewards(small):
 
 def upright(states, actions, after):
     return after[:, 0] - 0.1 * actions[:, 0] ** 2
+
+
+def test_a_policy_is_tested_in_an_environment_whose_class_is_registered(small, monkeypatch):
+    data = poles()
+    gymnasium.register("OwnPole-v0", CartPoleEnv, max_episode_steps=6)
+    monkeypatch.setitem(gymnasium.registry, "OwnPole-v0", gymnasium.registry.pop("OwnPole-v0"))  # removed after the test
+    own = spec_to_json(gymnasium.spec("OwnPole-v0"))
+    found = learn_offline(
+        dataclasses.replace(data, source=dataclasses.replace(data.source, environment=own)), batches=2, attempts=2, seeds=(0,)
+    )
+    assert found.environment == "OwnPole-v0"
+    assert found.returns.tolist() == [[6, 6]]  # no pole falls in six steps
+    other = json.dumps(json.loads(own) | {"entry_point": "os:abort"})
+    with pytest.raises(ValueError, match="the environment OwnPole-v0 is not known here"):
+        learn_offline(dataclasses.replace(data, source=dataclasses.replace(data.source, environment=other)), seeds=(0,))
 
 
 def test_a_reward_function_can_be_given(small):

@@ -40,7 +40,7 @@ def test_goals_are_learnt_in_blocks_where_memory_is_short(corridor, monkeypatch)
 
 
 def test_a_dataset_without_a_world_cannot_be_tried_out(corridor):
-    with pytest.raises(ValueError, match="the dataset's world is not known"):
+    with pytest.raises(ValueError, match="needs the world's transition table, which the dataset lacks"):
         learn_offline(dataclasses.replace(corridor, source=Source(5, 4)))
 
 

@@ -109,7 +109,7 @@ def collect(
         "normalized_entropy": None if contents.entropy is None else contents.entropy / math.log(trained.world.num_states),
         "seconds": seconds,
     }
-    printing.report(summary, partial(_print_dataset, summary, contents), beside_json=True)
+    printing.report(summary, partial(_print_dataset, summary, contents, config.world), beside_json=True)
 
 
 def _writer(
@@ -145,7 +145,7 @@ def _writer(
     return name, checked(claimed_dataset(name), partial(check_is_new, name)), write
 
 
-def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Console") -> None:
+def _print_dataset(summary: dict[str, Any], contents: "Contents", world_option: str | None, console: "Console") -> None:
     players = f"{summary['agents']} agents" if summary["agents"] > 1 else "one policy"
     players = "random actions" if summary["random"] else f"{players} (seed {summary['seed']})"
     if summary["checkpoints"] is not None:
@@ -173,7 +173,8 @@ def _print_dataset(summary: dict[str, Any], contents: "Contents", console: "Cons
     can_reach = world is not None and (world.table is not None or world.starts)
     if summary["format"] != "d3rlpy" and (can_reach or (contents.has_rewards and summary["environment"] is not None)):
         reward = contents.source.metadata.get("reward")  # a file's function is called only if the user names it again
-        lines.append(f"next: farflung offline {summary['dataset']}{'' if reward is None else f' --reward {reward}'}")
+        named = "".join(f" --{option} {name}" for option, name in (("world", world_option), ("reward", reward)) if name)
+        lines.append(f"next: farflung offline {summary['dataset']}{named}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 
@@ -324,7 +325,7 @@ def _print_returns(found: "Learned", summary: dict[str, Any], out: Path, console
         shown.add_row("reference", f"{found.reference:.4g}", "", normalised(found.reference))
     console.print(shown)
     unknown = "" if found.reference is not None else "; no reference is known: --reference gives one, for normalised scores"
-    console.print(f"seeds: {len(config.seeds)}, {config.attempts} episodes each{unknown}")
+    console.print(f"number of seeds: {len(config.seeds)}, with {config.attempts} test episodes each{unknown}")
     print_saved(console, out, "returns.png")
 
 

@@ -145,7 +145,8 @@ def film(
         except KeyboardInterrupt:
             raise Stopped("nothing was written") from None
     if not quiet:
-        print(f"written to {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
+        size = path.stat().st_size
+        print(f"written to {printable(str(path))} ({f'{size / 1e6:.1f} MB' if size >= 1e6 else f'{size / 1e3:.1f} KB'})")
 
 
 def view(

@@ -375,7 +375,10 @@ def states_of(dataset: Dataset) -> tuple[TabularMDP, Steps]:
     """The tabular world of a dataset, and the dataset's steps with states in place of observations."""
     world = None if dataset.source.world is None else dataset.source.world.table
     if world is None:
-        raise ValueError("the dataset's world is not known: the dataset stores neither a transition table nor an environment")
+        raise ValueError(
+            "learning to reach goals needs the world's transition table, which the dataset lacks: collect a dataset with"
+            " rewards in an environment whose observations are Discrete or Box, and learn from them"
+        )
     index = np.full(dataset.source.num_observations, -1, np.int32)
     index[np.asarray(world.labels)] = np.arange(world.num_states)
     steps = dataset.steps()

@@ -148,13 +148,19 @@ def _num_values(environment: gymnasium.Env[Any, Any]) -> tuple[int, int] | None:
 
 def spec_to_json(spec: EnvSpec) -> str | None:
     """The specification of an environment as text; None if only the program that registered the environment can make it."""
-    if callable(spec.entry_point):
-        module, name = spec.entry_point.__module__, getattr(spec.entry_point, "__qualname__", "<")
-        if module == "__main__" or "<" in name:
-            return None
-        spec = copy.deepcopy(spec)
-        spec.entry_point = f"{module}:{name}"
+    if (entry_point := _entry_point(spec)) is None:
+        return None
+    spec = copy.deepcopy(spec)
+    spec.entry_point = entry_point
     return spec.to_json()
+
+
+def _entry_point(spec: EnvSpec) -> str | None:
+    """The name of the program that makes an environment, also where the class itself is registered."""
+    if not callable(spec.entry_point):
+        return spec.entry_point
+    module, name = spec.entry_point.__module__, getattr(spec.entry_point, "__qualname__", "<")
+    return None if module == "__main__" or "<" in name else f"{module}:{name}"
 
 
 def parts_in(source: Source) -> dict[str, tuple[int, int, tuple[int, ...]]]:
@@ -188,7 +194,10 @@ def installed(spec: EnvSpec) -> EnvSpec | None:
     if not str(known.entry_point).startswith(_WITH_OPTIONS) and spec.kwargs != known.kwargs:
         return None
     spend_on_options(spec.kwargs)
-    return spec if spec.entry_point == known.entry_point else None
+    if spec.entry_point is None or spec.entry_point != _entry_point(known):
+        return None
+    spec.entry_point = known.entry_point
+    return spec
 
 
 def read_space(space: gymnasium.Space[Any]) -> int | Box:

@@ -174,7 +174,8 @@ def parallel_sampling(findings: Findings, agents: int) -> Figure:
         Line2D([], [], color=GREY, ls=":", lw=1.8, label=f"one policy alone: {agents} times fewer samples"),
         Line2D([], [], color=RED, lw=1, label="from the team's first round to the same entropy"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    num_columns = 2 if len(findings.worlds) <= 2 else 4
+    figure.legend(handles=handles, loc="outside lower center", ncols=num_columns, frameon=False, fontsize=8)
     return figure
 
 

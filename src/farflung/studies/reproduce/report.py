@@ -95,7 +95,8 @@ def _preview(reproduction: Reproduction) -> str:
     config = reproduction.config
     worlds, sizes = " and ".join(config.worlds), " and ".join(map(str, config.agents))
     as_full = f"trained as for the full page ({config.updates:,} updates, {config.seeds} seeds)"
-    return f"Preview: {worlds} with m = {sizes} only, {as_full}."
+    kinds = f"{len(reproduction.findings)} of the full page's 4 combinations of learning rate and estimator"
+    return f"Preview: {worlds} with m = {sizes} only, {kinds}, {as_full}."
 
 
 def _answer(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
