@@ -143,6 +143,10 @@ def test_a_training_never_starts_again_because_its_checkpoints_are_damaged(check
         {"leaf0": np.zeros((1, 2), np.uint32)},
         {"leaf0": np.zeros((), np.float32)},
         {"leaf1": np.full((2, 2, 3, 4), np.nan, np.float32)},
+        {"moments": np.array([5])},
+        {"moments": np.array([9]), "shown": np.zeros((1, 2, 1, 1, 1, 2), np.int32)},
+        {"moments": np.array([5]), "shown": np.full((1, 2, 1, 1, 1, 2), 99, np.int32)},
+        {"moments": np.array(["5"])},
     ],
 )
 def test_a_checkpoint_that_no_training_has_written_is_skipped(checkpointer, edit):
@@ -153,7 +157,7 @@ def test_a_checkpoint_that_no_training_has_written_is_skipped(checkpointer, edit
     with np.load(path) as found:
         arrays = dict(found)
     about = json.loads(str(arrays["about"]))
-    assert {name for name in arrays if name != "about"} == {"leaf0", "leaf1", "leaf2"}
+    assert {name for name in arrays if name != "about"} == {"leaf0", "leaf1", "leaf2", "moments", "shown"}
     arrays |= {name: value for name, value in edit.items() if name in arrays}
     about |= {name: value for name, value in edit.items() if name in about}
     file = io.BytesIO()

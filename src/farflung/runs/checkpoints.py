@@ -261,7 +261,7 @@ def _read(path: Path, checkpointer: Checkpointer) -> Checkpoint:
     if moments.shown.shape[:2] != (len(moments.updates), len(config.seeds) if len(moments.updates) else 0):
         raise ValueError("its moments don't have episodes of each seed")
     for played in moments.shown:
-        run.check_episodes(played[0], config, checkpointer.world)
+        run.check_episodes(played[0], config, world or checkpointer.world)
     return Checkpoint(TrainingState(update, leaves, host_statistics), records, seconds, world, moments)
 
 
