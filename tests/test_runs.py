@@ -42,7 +42,7 @@ def test_a_run_is_read_back_to_the_same_objects(run, saved):
 
 
 def test_a_world_without_a_map_is_read_back(tmp_path):
-    run = explore(from_kernel(np.eye(2)[:, None], [1.0, 0.0], horizon=2), agents=1, batch_size=1, updates=1, seeds=(0,))
+    run = explore(from_kernel(np.eye(2)[::-1, None], [1.0, 0.0], horizon=2), agents=1, batch_size=1, updates=1, seeds=(0,))
     save_run(run, tmp_path / "pair")
     assert load_run(tmp_path / "pair").world.positions is None
 

@@ -23,7 +23,7 @@ def progress(update, faults=(0, 0), value=1.0, weight=0.5, divergence=None):
     metrics = Metrics(*[np.full((2, 1), value)] * 8)
     team = TabularSoftmax(jnp.full((2, 2, 3), weight))
     recorded = np.array([update] if update else [], int)
-    metrics = Metrics(*(column[:, : len(recorded)] for column in metrics))
+    metrics = Metrics(**{name: column[:, : len(recorded)] for name, column in metrics.columns.items()})
     return Progress(update, recorded, metrics, team, 2, arrays=Arrays(None, None, found), divergence=divergence)
 
 

@@ -267,7 +267,7 @@ class NeuralPolicy(Acting):
             inputs = (inputs - mean) / std
         return jnp.where(is_real, inputs, 0.0)
 
-    def scaled(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+    def scaled(self, states: Float[Array, "*batch recorded"]) -> Float[Array, "*batch observation"]:
         """Observations, centred and scaled by what is known of the world before training."""
         center, scale = (_last(_single(values), states.ndim) for values in (self.center, self.scale))
         return (states[..., : len(self.center)] - center) / scale  # what follows an observation is for the entropy alone
