@@ -257,7 +257,7 @@ class NeuralPolicy(Acting):
 
         return eqx.filter_grad(objective)(self)
 
-    def inputs(self, states: Float[Array, "*batch observation"]) -> Float[Array, "*batch observation"]:
+    def inputs(self, states: Float[Array, "*batch recorded"]) -> Float[Array, "*batch observation"]:
         """What networks see of observations: centred and scaled; zero after an episode's end."""
         inputs = self.scaled(states)
         is_real = jnp.isfinite(inputs)
