@@ -219,9 +219,16 @@ def test_data_that_cannot_be_learnt_from_is_refused(corridor):
         learn_offline(elsewhere, seeds=(0,))
 
 
-@pytest.mark.parametrize("limit", [10**30, 0, "many"])
-def test_a_dataset_cannot_ask_for_tests_without_end(corridor, limit):
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (10**30, "its max_episode_steps must be .*: give --max-steps"),
+        (0, "cannot be made: Expect the `max_episode_steps` to be positive, actually: 0"),
+        ("many", "cannot be made: Expect the `max_episode_steps` to be an integer"),
+    ],
+)
+def test_a_dataset_cannot_ask_for_tests_without_end(corridor, limit, message):
     spec = json.loads(corridor.source.environment) | {"max_episode_steps": limit}
     endless = dataclasses.replace(corridor, source=dataclasses.replace(corridor.source, environment=json.dumps(spec)))
-    with pytest.raises(ValueError, match=r"its max_episode_steps must be .*: give --max-steps"):
+    with pytest.raises(ValueError, match=message):
         learn_offline(endless, seeds=(0,), batches=1)

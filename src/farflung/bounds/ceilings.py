@@ -76,7 +76,8 @@ def ceiling(
 
     >>> round(ceiling("room-det", agents=2).normalized_bound, 4)
     0.748
-    >>> round(np.exp(ceiling("room-det", agents=2, objective="trajectory").bound))  # the number of trajectories
+    >>> import math
+    >>> round(math.exp(ceiling("room-det", agents=2, objective="trajectory").bound))  # the number of trajectories
     15809
 
     Args:
