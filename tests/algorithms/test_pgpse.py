@@ -193,7 +193,7 @@ def test_a_second_step_with_the_same_batch_has_clipped_importance_weights():
     plain = PGPSE(2, batch_size=10, learning_rate=9.0, credit="causal")
     twice = PGPSE(2, batch_size=10, learning_rate=9.0, credit="causal", steps_per_batch=2, clip=0.1)
     state = init(plain, jax.random.key(0), world)
-    states, actions, _ = batch = sample(plain, jax.random.key(1), world, state)
+    states, actions, *_ = batch = sample(plain, jax.random.key(1), world, state)
     between = learn(plain, world, state, batch).team
     agents = np.arange(2)[:, None, None]
 

@@ -87,7 +87,7 @@ def test_rewards_of_a_function_are_collected_learnt_and_compared(trained, tmp_pa
     steps = load_dataset(tmp_path / "my.maze.npz").steps()
     np.testing.assert_array_equal(steps.rewards, steps.observations == steps.next_observations)
     assert main(["offline", "my.maze.npz", "--seeds", "0", "1"]) == 2
-    assert "name the function again, with --reward MODULE:NAME" in capsys.readouterr().err
+    assert "name the function again, with --reward my_rewards:stay" in capsys.readouterr().err
     for method in ("q-learning", "bc"):
         arguments = [
             "--reward",

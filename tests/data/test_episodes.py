@@ -119,5 +119,5 @@ def test_observations_that_the_world_cannot_have_are_refused(ragged):
     corridor = gridworld("S..")
     with pytest.raises(ValueError, match="no state of its world has"):
         states_of(dataclasses.replace(ragged, source=Source(4, 4, corridor)))
-    with pytest.raises(ValueError, match="is not known"):
+    with pytest.raises(ValueError, match="which the dataset lacks"):
         states_of(ragged)
