@@ -201,7 +201,7 @@ def test_a_second_step_with_the_same_batch_has_clipped_importance_weights():
         return np.asarray(team.probabilities)[agents, np.asarray(states[..., :-1]), np.asarray(actions)]
 
     ratio = chosen(between) / chosen(state.team)
-    weights = np.asarray(eqx.filter_jit(PGPSE.weights)(plain, world, states))
+    weights = np.asarray(eqx.filter_jit(PGPSE.weights)(plain, world, states, state.team))
     is_used = np.where(weights > 0, ratio <= 1.1, ratio >= 0.9)
     assert 0 < is_used.mean() < 1
     step = jax.jit(jax.vmap(TabularSoftmax.score, (0, 1, 1, 1)))(
