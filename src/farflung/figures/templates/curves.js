@@ -1,17 +1,17 @@
 "use strict";
 // A chart of curves that can be read with the pointer or the arrow keys. All text is set as text, never as HTML.
+const addTo = (parent, element, properties = {}, text) => {
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  parent.append(element);
+  return element;
+};
 const drawChart = (() => {
   const COLORS = ["#2563a8", "#d9730d", "#2f8f5b", "#b3261e", "#8250df", "#0e7490"];
   const HEIGHT = 340, LEFT = 64, RIGHT = 28, TOP = 12, LINE = 20, KEY_WIDTH = 190;
   const grouped = (number) => Math.round(number).toLocaleString("en");
   const short = (number) => (Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
-  const add = (parent, tag, properties = {}, text) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-    if (text !== undefined) element.textContent = text;
-    parent.append(element);
-    return element;
-  };
+  const add = (parent, tag, ...rest) => addTo(parent, document.createElementNS("http://www.w3.org/2000/svg", tag), ...rest);
   function ticks(low, high, number) {
     const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
     const found = [];

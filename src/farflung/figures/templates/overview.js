@@ -5,13 +5,7 @@
   const columns = [["title", "run"], ["state", "state"], ["updates", "updates"], ["entropy", "entropy (nats)"], ["normalized", "entropy / log(states)"], ["support", "states visited"]];
   const body = document.querySelector("#runs-table tbody"), compare = document.getElementById("compare"), chosen = new Set();
   let sorted = "title", isUp = true;
-  const add = (parent, tag, properties = {}, text) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-    if (text !== undefined) element.textContent = text;
-    parent.append(element);
-    return element;
-  };
+  const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
   for (const row of rows) row.state = row.problem ? "cannot be read" : row.isLive ? "training" : "finished";
   const before = (a, b) => {
     const [x, y] = [a[sorted] ?? null, b[sorted] ?? null];

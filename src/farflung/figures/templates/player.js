@@ -8,13 +8,7 @@
   let runs = JSON.parse(byId("runs").textContent);
   let panels = [], isPlaying = false, lastFrame = 0, progress = 0;
 
-  const add = (parent, tag, properties = {}, text) => {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-    if (text !== undefined) element.textContent = text;
-    parent.append(element);
-    return element;
-  };
+  const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
   const options = (select, pairs) => {
     const kept = select.value;
     select.replaceChildren();
