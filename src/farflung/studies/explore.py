@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import itertools
 import sys
 import warnings
@@ -274,7 +273,6 @@ def _train(
             random = None if world.is_hosted else pool.submit(_baseline, config, world, objective)
             if checkpointer is not None:
                 checkpointer.has_started = True
-                pool.submit(importlib.import_module, "farflung.figures")  # matplotlib takes long to import
             if live and on_progress is None and "IPython" in sys.modules:
                 from farflung.figures import notebook
 
