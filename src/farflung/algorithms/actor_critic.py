@@ -23,6 +23,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, Shaped, UInt
 
 from farflung.algorithms.optimizers import optimizer
+from farflung.algorithms.pgpse import traced_number
 from farflung.config import NEURAL_OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.config.options import OBJECTIVE
@@ -79,10 +80,6 @@ class Experience(NamedTuple):
     returns: Float[Array, "agent step"]
 
 
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, int) else value
-
-
 class ActorCritic(eqx.Module):
     """Proximal policy optimisation (PPO) of a team of networks, for the entropy of the states that it visits together.
 
@@ -98,23 +95,23 @@ class ActorCritic(eqx.Module):
     batch_size: int = eqx.field(static=True, default=16)
     networks: Networks = eqx.field(static=True, default=Networks(is_normalizing=True))
     optimizer: str = eqx.field(static=True, default="adam")
-    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.002, converter=_number)
-    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.002, converter=traced_number)
+    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """Factor on the learning rate after each update."""
-    discount: Float[ArrayLike, ""] = eqx.field(default=0.99, converter=_number)
+    discount: Float[ArrayLike, ""] = eqx.field(default=0.99, converter=traced_number)
     r"""$\gamma$: the factor on a reward for each step that it is away."""
-    trace: Float[ArrayLike, ""] = eqx.field(default=0.95, converter=_number)
+    trace: Float[ArrayLike, ""] = eqx.field(default=0.95, converter=traced_number)
     r"""$\lambda$: 1 trusts the rewards alone, 0 the critic alone, after the next reward."""
     steps_per_batch: int = eqx.field(static=True, default=16)
     num_minibatches: int = eqx.field(static=True, default=4)
     """Parts into which a batch is divided at random; each gradient step takes the next part. All agents are in each of them."""
-    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=_number)
+    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=traced_number)
     """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
-    init_scale: Float[ArrayLike, ""] = eqx.field(default=0.01, converter=_number)
+    init_scale: Float[ArrayLike, ""] = eqx.field(default=0.01, converter=traced_number)
     """Factor on the first weights of the heads."""
-    entropy_bonus: Float[ArrayLike, ""] = eqx.field(default=0.0, converter=_number)
+    entropy_bonus: Float[ArrayLike, ""] = eqx.field(default=0.0, converter=traced_number)
     """Weight of the mean entropy of the policies themselves, next to advantages of standard deviation 1."""
-    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """Factor on that weight after each update."""
     is_independent: bool = eqx.field(static=True, default=False)
     """Whether each agent is trained for its own entropy alone."""

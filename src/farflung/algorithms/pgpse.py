@@ -29,7 +29,8 @@ class PGPSEState(NamedTuple):
     num_updates: Int[Array, ""]
 
 
-def _number(value: Any) -> Any:
+def traced_number(value: Any) -> Any:
+    """A setting as a float, which is traced, so that changing it compiles nothing; arrays stay as they are."""
     return float(value) if isinstance(value, int) else value
 
 
@@ -49,11 +50,11 @@ class PGPSE(eqx.Module):
     num_trajectories: int = eqx.field(static=True, default=1)
     batch_size: int = eqx.field(static=True, default=40)
     optimizer: str = eqx.field(static=True, default="sgd")
-    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.15, converter=_number)
+    learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.15, converter=traced_number)
     """Step size; for `trust-region` the KL divergence of a step."""
-    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """Factor on the learning rate after each update."""
-    trajectory_weight: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    trajectory_weight: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """Factor on the sum over an agent's trajectories: 1 sums them, 1 / num_trajectories averages them."""
     credit: str | Credit = eqx.field(static=True, default="total")
     """How the objective becomes a weight for each action: a name, or a function as in `entropy/credit.py`."""
@@ -65,15 +66,15 @@ class PGPSE(eqx.Module):
     """Whether a table of logits has a part for each time."""
     networks: Networks | None = eqx.field(static=True, default=None)
     """The policies where observations are vectors; None for tables."""
-    init_scale: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    init_scale: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """The first logits are drawn uniformly from (-init_scale, init_scale); for networks a factor on the heads' weights."""
-    entropy_bonus: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=_number)
+    entropy_bonus: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
     """Weight of the mean entropy of the policies themselves, against early determinism."""
-    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=_number)
+    bonus_decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """Factor on that weight after each update."""
     steps_per_batch: int = eqx.field(static=True, default=1)
     """Optimiser steps per batch, with importance weights after the first."""
-    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=_number)
+    clip: Float[ArrayLike, ""] = eqx.field(default=0.2, converter=traced_number)
     """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team, such as a `Utility`; None for the entropy of the states."""
