@@ -17,6 +17,8 @@ class Suites:
     """Names of environments; those of suites that are not installed are left out."""
     copies: int = 512
     horizon: int = 100
+    resets: bool = True
+    """XLand-MiniGrid with its wrapper for automatic resets, as its users step it, or without."""
     repeats: int = 5
     """Times that both are measured, in turns; the best counts."""
     json: bool = False
@@ -69,7 +71,7 @@ def own_rollout(world: Any, config: Suites) -> Callable[[Any], Any]:
 
     suite, actions = world.own, world.actions
     env, params = suite.kept.env, suite.kept.params
-    if isinstance(suite, suites.XMiniGrid):
+    if isinstance(suite, suites.XMiniGrid) and config.resets:
         from xminigrid.wrappers import GymAutoResetWrapper
 
         env = GymAutoResetWrapper(env)

@@ -274,10 +274,18 @@ def goals(world):
 def test_an_environment_is_recognised_by_its_functions_with_or_without_its_parameters():
     world = farflung.from_jax(Walk())
     assert (world.horizon, world.actions, world.observation_size) == (5, farflung.Discrete(3), 4)
-    assert world.projection.names == ("row", "column")
+    assert world.projection.names == ("column", "row")
+    assert world.rows_point_down
     assert (world.projection.bins, world.projection.neighbours) == ((4, 4), 0)
     assert world.name == "custom:Walk"
     assert farflung.from_jax((Walk(), Params(size=7, max_steps_in_episode=300))).projection.bins == (7, 7)
+
+
+def test_the_column_comes_before_the_row_as_pictures_have_them():
+    world = farflung.from_jax(Walk())
+    state = world.step(jr.key(0), world.reset(jr.key(0)), jnp.int32(0))
+    assert np.asarray(state[0].pos).tolist() == [1, 0]  # Walk's row and column
+    assert np.asarray(world.projection.project(world.observe(state))).tolist() == [0, 1]
 
 
 def test_an_episode_ends_with_the_task_and_not_by_the_suites_time_limit():

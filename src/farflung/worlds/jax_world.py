@@ -66,6 +66,10 @@ class JaxWorld(DescribedWorld):
         return self.label
 
     @property
+    def rows_point_down(self) -> bool:  # type: ignore[override]
+        return self.projection.names[:2] == ("column", "row")
+
+    @property
     def may_end_early(self) -> bool:
         return self.ends_early
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from farflung.config.checks import MOST, check_text, whole_number
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.nearest import nearest_neighbours
-from farflung.entropy.objective import Objective
+from farflung.entropy.objective import Objective, seen_through
 from farflung.worlds.encoder import SIZE, Image, random_encoder
 
 MOST_CELLS = 10_000_000
@@ -138,10 +138,9 @@ class Projection(eqx.Module):
             is_ragged: whether episodes may end early.
         """
         if self.neighbours == 0:
-            counts = ragged_plug_in(self.num_cells)
-            return Objective(lambda states: counts.value(self.cells(states)), lambda states: counts.gains(self.cells(states)))
+            return seen_through(self.cells, ragged_plug_in(self.num_cells))
         nearest = nearest_neighbours(self.neighbours, scale=self.scale, angles=self.angles, is_ragged=is_ragged)
-        return Objective(lambda states: nearest.value(self.project(states)), lambda states: nearest.gains(self.project(states)))
+        return seen_through(self.project, nearest)
 
     def project(self, states: Float[Array, "*axes observation"]) -> Float[Array, "*axes feature"]:
         """The features of each state, with angles in radians."""
@@ -162,13 +161,15 @@ class Projection(eqx.Module):
         return jnp.where(is_real, cells, self.num_cells)
 
     def distances(
-        self, states: Float[np.ndarray, "*axes observation"], place: Float[np.ndarray, " feature"]
-    ) -> Float[np.ndarray, "*axes"]:
+        self, states: Float[Array | np.ndarray, "*axes observation"], place: Float[Array | np.ndarray, " feature"]
+    ) -> Float[Array, "*axes"]:
         """The distance of states from a place; each feature is in units of its scale, and angles are points on a circle."""
-        apart = np.array(self.project(jnp.asarray(states))) - place
-        angles = list(self.angles)
-        apart[..., angles] = 2 * np.sin(apart[..., angles] / 2)
-        return np.asarray(np.linalg.norm(apart / np.asarray(self.scale, np.float32), axis=-1))
+        projected = self.project(jnp.asarray(states))
+        along_last = (1,) * (projected.ndim - 1) + (-1,)
+        apart = projected - jnp.asarray(place).reshape(along_last)
+        for angle in self.angles:
+            apart = apart.at[..., angle].set(2 * jnp.sin(apart[..., angle] / 2))
+        return jnp.linalg.norm(apart / np.asarray(self.scale, np.float32).reshape(along_last), axis=-1)
 
 
 def describe_vectors(

@@ -61,6 +61,21 @@ def _grid(names: tuple[str, ...], read: Callable[[Any], Any], shape: Iterable[in
     return Place(names, read, ((0.0,) * len(high), high), is_whole=True)
 
 
+def _flat(parts: Any) -> Float[Array, " number"]:
+    return jnp.concatenate([jnp.ravel(jnp.asarray(part, jnp.float32)) for part in jax.tree.leaves(parts)])
+
+
+def _as_drawn(place: Place | None) -> Place | None:
+    """The place with column before row, where a suite has rows first: pictures have columns along x and rows along y."""
+    if place is None or place.names[:2] != ("row", "column"):
+        return place
+    read, order = place.read, [1, 0, *range(2, len(place.names))]
+    drawn = [tuple(ends[each] for each in order) for ends in place.bounds or ()]
+    bounds = (drawn[0], drawn[1]) if drawn else None
+    names = tuple(place.names[each] for each in order)
+    return place._replace(names=names, read=lambda state: _flat(read(state))[np.array(order)], bounds=bounds)
+
+
 def _reads(*attributes: str) -> Callable[[Any], Any]:
     """Reads attributes of the suite's state, the first part of a state."""
     return lambda state: [getattr(state[0], attribute) for attribute in attributes]
@@ -68,6 +83,10 @@ def _reads(*attributes: str) -> Callable[[Any], Any]:
 
 class Kept:
     """An environment with its parameters: a constant of compiled code."""
+
+    first: Any = None
+    """The state in which all episodes begin; None if each reset draws one. As a constant it spares most of what XLand-MiniGrid
+    computes in a step: without knowing which rules a layout has, compiled code would compute every kind of rule."""
 
     def __init__(self, env: Any, params: Any) -> None:
         self.env, self.params = env, params
@@ -83,8 +102,6 @@ class SuiteWorld(eqx.Module):
     """
 
     kept: Kept = eqx.field(static=True)
-    first: PyTree[Array] | None
-    """The state in which all episodes begin; None if each reset draws one."""
     actions: Any = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     place: Place | None = eqx.field(static=True)
@@ -105,8 +122,9 @@ class SuiteWorld(eqx.Module):
             num_bytes = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
             if num_bytes > _MOST_BYTES:
                 raise ValueError(f"one state takes {num_bytes:,} bytes, more than the limit of {_MOST_BYTES:,}")
-            self.place = self._place(state)
-            self.first = None if chosen == RANDOM else begin(jr.PRNGKey(int(chosen)))
+            self.place = _as_drawn(self._place(state))
+            if chosen != RANDOM:
+                self.kept.first = jax.device_get(begin(jr.PRNGKey(int(chosen))))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -126,14 +144,12 @@ class SuiteWorld(eqx.Module):
         if self.place is None:
             return None
         read = self.place.read
-        return lambda state: jnp.concatenate(
-            [jnp.ravel(jnp.asarray(part, jnp.float32)) for part in jax.tree.leaves(read(state))]
-        )
+        return lambda state: _flat(read(state))
 
     def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
-        plain = jr.key_data(key)
+        plain, first = jr.key_data(key), self.kept.first
         with jax.numpy_rank_promotion("allow"):  # suites rely on it
-            return _strong(self._begin(plain) if self.first is None else self._with_key(self.first, plain))
+            return _strong(self._begin(plain) if first is None else self._with_key(first, plain))
 
     def step(self, key: PRNGKeyArray, state: PyTree[Array], action: Array) -> PyTree[Array]:
         copied = jax.tree.map(lambda leaf: leaf, state)  # Brax changes the dictionaries of the state that it is given
