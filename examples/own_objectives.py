@@ -13,8 +13,9 @@ def _log(shares):
 
 
 # Minus the KL divergence from the target, a sum of weighted entropies, and Rényi's entropy of order 1/2: all are concave.
-towards_target = farflung.Utility(lambda shares: -jnp.sum(shares * (_log(shares) - jnp.log(TARGET))))
-weighted_states = farflung.Utility(lambda shares: -jnp.sum(WEIGHTS * shares * _log(shares)))
+# The first two are sums over the states, so their ceilings are those of the finite team.
+towards_target = farflung.Utility(lambda shares: -jnp.sum(shares * (_log(shares) - jnp.log(TARGET))), is_separable=True)
+weighted_states = farflung.Utility(lambda shares: -jnp.sum(WEIGHTS * shares * _log(shares)), is_separable=True)
 renyi = farflung.Utility(lambda shares: 2 * jnp.log(jnp.sum(jnp.sqrt(shares))))
 
 if __name__ == "__main__":

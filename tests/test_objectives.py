@@ -345,3 +345,31 @@ def test_the_examples_are_what_they_say(monkeypatch):
     )
     weighted = float(examples.weighted_states(world).value(jnp.asarray(states)))
     assert weighted == pytest.approx(-np.sum(np.array([3, 3, 1]) * shares * np.log(shares)), abs=1e-5)
+
+
+SQUARES = Utility(lambda shares: jnp.sum(jnp.arange(1, shares.size + 1) * (shares - shares**2)), is_separable=True)
+
+
+def test_the_ceiling_of_a_separable_utility_is_that_of_the_best_walks():
+    world = farflung.gridworld("S..\n.#.", horizon=3)
+    walks = [list(walk) for walk in _walks(world, int(world.start_states[0]), 3)]
+    best = max(float(SQUARES(world).value(jnp.array([[first], [second]]))) for first in walks for second in walks)
+    found = farflung.ceiling(world, agents=2, objective=SQUARES)
+    assert (found.exact, found.method) == (True, "milp")
+    assert found.bound == pytest.approx(best, abs=1e-6)
+    assert found.bound < farflung.ceiling(world, agents=2, objective=Utility(SQUARES.function)).bound  # of infinitely many
+
+
+def _walks(world, state, steps):
+    if steps == 0:
+        return {(state,)}
+    following = {int(each) for each in np.asarray(world.successors)[state].ravel()}
+    return {(state, *rest) for after in following for rest in _walks(world, after, steps - 1)}
+
+
+def test_the_ceiling_of_a_separable_utility_holds_and_is_the_entropys_for_the_entropy():
+    entropy = Utility(SHANNON.function, is_separable=True)
+    for world, method in ((make_tabular_world("room-det", horizon=4), "milp"), (WORLD, "lp")):
+        found = farflung.ceiling(world, agents=2, objective=entropy)
+        assert found.method == method
+        assert found.bound == pytest.approx(farflung.ceiling(world, agents=2, method=method).bound, abs=1e-5)

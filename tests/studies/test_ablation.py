@@ -29,12 +29,14 @@ CONFIG = Ablate(
     agents=(2,),
     credits=("total", "causal"),
     optimizers=("adam",),
+    objectives=("own+2*skills",),
     seeds=2,
     updates=12,
     paper_updates=16,
     batches=3,
 )
 ROOM = Setting("room-det", 2)
+OBJECTIVE = "objective own+2*skills"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def page(found, folder):
 
 def test_every_variant_is_trained(found):
     pairs = [name_of(Pair(credit, "adam"), rate) for credit in CONFIG.credits for rate in LEARNING_RATES["adam"]]
-    assert {name for _, name in found.runs} == {"paper", DEFAULTS, "halfway", *PARTS, *BASELINES, *pairs}
+    assert {name for _, name in found.runs} == {"paper", DEFAULTS, "halfway", *PARTS, *BASELINES, *pairs, OBJECTIVE}
     for name, run in ((name, run) for (_, name), run in found.runs.items()):
         assert run.config.updates == {"paper": 16, "halfway": 6}.get(name, 12)
     assert found.runs[ROOM, "paper"].config.preset == "paper"
@@ -115,6 +117,11 @@ def test_the_page_has_the_numbers(page, found):
     text = page.read_text(encoding="utf-8")
     assert f"{found.outcome(ROOM, DEFAULTS).percentages.mean():.2f}%" in text
     assert f"{found.variances[ROOM, 'end']['causal']:.3g}" in text
+    with (page.parent / "data" / "objectives.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["objective"] == "own+2*skills" and row["metric"] == "diversity"]
+    run = found.runs[ROOM, OBJECTIVE]
+    assert run.config.objective == "own+2*skills"
+    assert [float(row["value"]) for row in rows] == final_values(run.updates, run.metrics)["diversity"].tolist()
     with (page.parent / "data" / "percentages.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["variant"] == "independent"]
     assert [float(row["percent_of_ceiling"]) for row in rows] == found.outcome(ROOM, "independent").percentages.tolist()

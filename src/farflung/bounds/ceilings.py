@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from farflung.bounds import programs
-from farflung.bounds.climb import MixtureEntropy, MixtureUtility, TeamEntropy, climb
+from farflung.bounds.climb import MixtureEntropy, MixtureUtility, TeamEntropy, climb, separate_terms
 from farflung.bounds.flows import Flows, flows_of
 from farflung.bounds.trajectories import largest_trajectory_entropy
 from farflung.config import CEILING_METHODS
@@ -157,6 +157,11 @@ def _of_objective(world: TabularMDP, num_agents: int, objective: str | Utility, 
         return Ceiling(bound, normalized, is_exact, method, value, visits, None, seconds)
 
     if isinstance(objective, Utility):
+        walks = num_agents * num_trajectories
+        is_small = programs.num_nonzeros(flows, walks) <= _MOST_NONZEROS
+        separated = is_small and objective.is_separable and objective.features is None
+        if separated and (found := _of_separable(flows, walks, objective, rest["time_limit"])) is not None:
+            return proven(*found[:-1], is_exact=found[-1])
         # Of all concave functions of the shares, the mean is at most the function of the mean (Jensen).
         utility = MixtureUtility(objective, flows.horizon + 1, flows.is_reachable)
         climbed = climb(flows, utility, 1, is_relative=False, **rest)
@@ -179,6 +184,32 @@ def _of_objective(world: TabularMDP, num_agents: int, objective: str | Utility, 
     # A mixture of policies is a policy with memory, and such a policy has no more entropy than the best Markov policy.
     largest = largest_trajectory_entropy(world)
     return proven(largest.bound, "entropy-regularised", largest.value, is_exact=largest.bound - largest.value < _TOLERANCE)
+
+
+def _of_separable(
+    flows: Flows, walks: int, utility: Utility, time_limit: float | int
+) -> tuple[float, str, float, Float[np.ndarray, " state"], bool] | None:
+    """The bound of a separable utility for finitely many walks, the method, value and visits found, and whether it is exact."""
+    num_samples, most = walks * (flows.horizon + 1), walks * flows.most_visits
+    terms, nothing = separate_terms(utility, num_samples, flows.num_states, int(most.max()))
+    gains = np.diff(terms, axis=1)
+    program = programs.build(flows, walks, gains)
+    states = np.arange(flows.num_states)
+    if flows.is_deterministic and (np.diff(gains, axis=1) <= _TOLERANCE).all():
+        solved = programs.solve_integer(program, time_limit)
+        if solved.flow is None:
+            return None
+        visits = programs.visits_of(program, flows, solved.flow, walks)
+        value = nothing + float(terms[states, np.round(visits).astype(int)].sum())
+        return (value if solved.is_optimal else nothing + solved.bound), "milp", value, visits, solved.is_optimal
+    solved = programs.solve_linear(program, time_limit)
+    if solved.flow is None or solved.prices is None:
+        return None
+    # The bound is computed again from the prices, as for the entropy.
+    earned = terms - solved.prices[:, None] * np.arange(terms.shape[1])
+    within = np.where(np.arange(terms.shape[1]) <= most[:, None], earned, -np.inf)
+    bound = nothing + walks * flows.best_response(solved.prices)[0] + float(within.max(axis=1).sum())
+    return bound, "lp", -np.inf, programs.visits_of(program, flows, solved.flow, walks), False
 
 
 def ceiling_by_counting(num_samples: int, num_states: int | None) -> Ceiling:

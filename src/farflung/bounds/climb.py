@@ -10,6 +10,7 @@ $f(y)$ plus the Frank-Wolfe gap at y.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -92,6 +93,20 @@ class MixtureEntropy(_Entropy):
 
     def conjugate(self, prices: Visits, visits: Visits) -> float:
         return float(np.sum(np.exp(-1 - prices * self.num_samples)[self.is_reachable]))
+
+
+def separate_terms(
+    utility: Utility, num_samples: int, num_states: int, most: int
+) -> tuple[Float[np.ndarray, "state visits"], float]:
+    """The terms of a separable utility after 0, 1, ... visits to a state, less its value without any visit; and that value."""
+    shares = np.arange(most + 1) / num_samples
+
+    def of_state(state: Array, shares: Array) -> Array:
+        return jax.vmap(lambda share: utility.function(jnp.zeros(num_states).at[state].set(share)))(shares)
+
+    with jax.enable_x64(True):
+        found = np.asarray(jax.lax.map(partial(of_state, shares=jnp.asarray(shares)), jnp.arange(num_states)), np.float64)
+    return found - found[:, :1], float(found[0, 0])
 
 
 class MixtureUtility:

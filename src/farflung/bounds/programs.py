@@ -64,8 +64,12 @@ def check_memory(flows: Flows, num_agents: int) -> None:
         )
 
 
-def build(flows: Flows, num_agents: int) -> Program:
-    """The program of a world and a number of agents."""
+def build(flows: Flows, num_agents: int, gains: Float[np.ndarray, "state visit"] | None = None) -> Program:
+    """The program of a world and a number of agents.
+
+    Args:
+        gains: what each visit to a state adds to a separable objective; without them, to the entropy.
+    """
     from scipy.sparse import coo_array, csr_array
 
     own_state, targets = _distinct_moves(flows)
@@ -99,10 +103,13 @@ def build(flows: Flows, num_agents: int) -> Program:
     right_side = np.zeros(shape[0])
     right_side[node[0][reach[0]]] = num_agents * flows.start[reach[0]]
     right_side[num_nodes:] = num_agents * flows.start
-    gains = TeamEntropy(num_agents * (flows.horizon + 1), most_visits).gains[counts - 1]
+    if gains is None:
+        added = TeamEntropy(num_agents * (flows.horizon + 1), most_visits).gains[counts - 1]
+    else:
+        added = gains[np.repeat(np.arange(flows.num_states), most_visits), counts - 1]
     # Flows get no upper bound: its dual variables would change the prices of the states.
     upper = np.concatenate([np.full(num_flows, np.inf), np.ones(num_counts)])
-    costs = np.concatenate([np.zeros(num_flows), -gains])
+    costs = np.concatenate([np.zeros(num_flows), -added])
     return Program(costs, matrix, right_side, upper, times, moves, own_state, targets, num_nodes)
 
 

@@ -9,28 +9,37 @@ from jaxtyping import Array, Float, Int
 
 from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import count_by_index, later_occurrences, lookup
+from farflung.numerics.spread import num_parts
 
 _FRACTION_BITS = 26
 
 
-def plug_in(num_states: int) -> Objective:
+def plug_in(num_states: int, mesh_axis: str | None = None) -> Objective:
     r"""The entropy of the empirical state distribution $d_n$, in nats.
 
     Its expectation never exceeds $\mathcal{H}(d_\pi)$ (Jensen), and n samples reach at most $\log n$.
+
+    Args:
+        mesh_axis: the axis of the mesh along which the agents are spread, if the states are those of some of them; devices then
+            exchange their counts.
 
     >>> import jax.numpy as jnp
     >>> round(float(plug_in(4).value(jnp.array([[[0, 1, 0, 1]]]))), 4)  # log 2
     0.6931
     """
 
+    def team_counts(states: Int[Array, "agent trajectory times"]) -> Int[Array, " state"]:
+        counts = count_by_index(states, num_states)
+        return counts if mesh_axis is None else jax.lax.psum(counts, mesh_axis)
+
     def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
-        return entropy_of_counts(count_by_index(states, num_states), states.size)
+        return entropy_of_counts(team_counts(states), states.size * num_parts(mesh_axis))
 
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
-        counts = lookup(count_by_index(states, num_states), states) - later_occurrences(states, num_states)
-        return lookup(jnp.asarray(gain_of_count(states.size)), counts)
+        counts = lookup(team_counts(states), states) - later_occurrences(states, num_states)
+        return lookup(jnp.asarray(gain_of_count(states.size * num_parts(mesh_axis))), counts)
 
-    return Objective(value, gains, is_below_32=True)
+    return Objective(value, gains, is_below_32=True, across=functools.partial(plug_in, num_states))
 
 
 def ragged_plug_in(num_states: int) -> Objective:

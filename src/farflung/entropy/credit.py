@@ -43,16 +43,20 @@ def causal(objective: Objective, states: States) -> Weights:
 CREDITS: dict[str, Credit] = {"total": total, "leave_one_out": leave_one_out, "difference": difference, "causal": causal}
 
 
-def recombined(credit: Credit, num_combinations: int) -> Credit:
+def recombined(credit: Credit, num_combinations: int, first_agent: int | Int[Array, ""] = 0) -> Credit:
     """A credit averaged over several regroupings of the batch into teams, without more environment steps.
 
     In combination r the j-th trajectory of a team comes r j batch elements later. Each combination is a batch of independent
     teams like the original one, so each is unbiased, and so is their mean, which has a lower variance.
+
+    Args:
+        first_agent: the number of the first agent whose states are here, where agents are spread over devices.
     """
 
     def weights(objective: Objective, states: States) -> Weights:
         batch_size, num_agents, num_trajectories = states.shape[:3]
         slot = jnp.arange(num_agents * num_trajectories).reshape(1, num_agents, num_trajectories)
+        slot = slot + first_agent * num_trajectories
         element = jnp.arange(batch_size).reshape(-1, 1, 1)
 
         def shifted(table: Array, shift: Array) -> Array:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from farflung.numerics.spread import gathered, own_part
+
 States = Int[Array, "agent trajectory times"] | Float[Array, "agent trajectory times observation"]
 
 
@@ -24,6 +26,9 @@ class Objective(NamedTuple):
     """The contribution of each visited state, given the other trajectories and *its own past*, without its own future."""
     is_below_32: bool = False
     """Whether all values and all sums of gains lie between -32 and 32, which saves their largest magnitude being looked for."""
+    across: "Callable[[str], Objective] | None" = None
+    """Where agents are spread over devices: the same objective as functions of the states of the agents that are here, by the
+    name of the mesh's axis. Without it, all states are exchanged, and each device computes the weights of all agents."""
 
 
 ObjectiveIn = Callable[[Any, Any], Objective]
@@ -40,6 +45,26 @@ def weighted(terms: Sequence[tuple[float, Objective]]) -> Objective:
         return sum((weight * term.gains(states) for weight, term in terms), start=jnp.zeros(()))
 
     return Objective(value, gains)
+
+
+def seen_through(features: Callable[[Any], Any], objective: Objective) -> Objective:
+    """An objective of the features of states; where agents are spread over devices, the devices exchange the features alone."""
+
+    def across(mesh_axis: str) -> Objective:
+        def value(states: States) -> Float[Array, ""]:
+            return objective.value(gathered(features(states), mesh_axis, 0))
+
+        def gains(states: States) -> Float[Array, "agent trajectory times"]:
+            return own_part(objective.gains(gathered(features(states), mesh_axis, 0)), mesh_axis, 0)
+
+        return Objective(value, gains, objective.is_below_32)
+
+    return Objective(
+        lambda states: objective.value(features(states)),
+        lambda states: objective.gains(features(states)),
+        objective.is_below_32,
+        across,
+    )
 
 
 def of_each_agent(objective: Objective) -> Objective:
@@ -73,6 +98,9 @@ class Utility:
     features: Any = None
     """Where given, the function is one of the mean features of the visits: an array [state, feature], or where states are
     vectors a function from an observation to its features."""
+    is_separable: bool = False
+    """Whether the function is a sum over the states, in which each term depends on one share alone. If so, and if all terms are
+    concave, the ceiling is that of the finite team, by the program of the entropy's: exact in deterministic worlds."""
 
     def __call__(self, world: Any, team: Any = None) -> Objective:
         """The objective in a world, the same for every team."""

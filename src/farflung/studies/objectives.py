@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
+from farflung.algorithms.chosen import algorithm_for
 from farflung.bounds.ceilings import ceiling, infinite_trials_optimum
 from farflung.bounds.trajectories import mixture_trajectory_entropy
 from farflung.config import Explore
@@ -24,6 +25,7 @@ from farflung.studies.explore import explore_config
 from farflung.worlds.named import as_world
 from farflung.worlds.world import World
 
+_CEILING_SECONDS = 20.0
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _COLORS = (BLUE, ORANGE, GREEN, RED, GREY, "#7b4fa3", "#b8860b", "#000000")
 MEASURES = {
@@ -64,26 +66,33 @@ def compare_objectives(config: Objectives, *, on_progress: Callable[[int, int, s
     report, found = on_progress or (lambda *_: None), []
     total = len(config.worlds) * len(config.train)
     for place, name in enumerate(config.worlds):
-        values = {}
+        values, world = {}, as_world(name, horizon=config.horizon)
         for number, objective in enumerate(config.train):
             report(place * len(config.train) + number, total, f"{name}: {objective}")
             interrupts.check()
-            sizes = {each: getattr(config, each) for each in ("agents", "trajectories", "batch_size", "updates", "seeds")}
-            chosen: dict[str, Any] = {"algorithm": objective} if objective == "diayn" else {"objective": objective}
-            settings = Explore(name, horizon=config.horizon, **sizes, **chosen)
-            world = as_world(name, horizon=config.horizon)
-            run = explore_config(settings, world, given=(), live=False)
-            if run.summary["is_interrupted"]:
-                raise interrupts.Stopped
-            teams = [run.team(seed).policies for seed in config.seeds]
+            teams = _teams(config, name, world, objective)
             each = [measure_team(world, team, config.episodes) for team in teams]
             values[objective] = {measure: np.array([one[measure] for one in each]) for measure in MEASURES}
         ceilings = {}
         if world.table is not None:
             ceilings["trajectory_entropy"] = ceiling(world, config.agents, objective="trajectory").bound
-            ceilings["state_entropy"] = infinite_trials_optimum(world, tolerance=5e-3, time_limit=20).bound
+            ceilings["state_entropy"] = infinite_trials_optimum(world, tolerance=5e-3, time_limit=_CEILING_SECONDS).bound
         found.append(Measured(name, values, ceilings))
     return found
+
+
+def _teams(config: Objectives, name: str, world: World, objective: str) -> list[Any]:
+    """The team of each seed after its training on an objective, or before any training."""
+    sizes = {each: getattr(config, each) for each in ("agents", "trajectories", "batch_size", "updates", "seeds")}
+    chosen: dict[str, Any] = {"algorithm": objective} if objective == "diayn" else {"objective": objective}
+    settings = Explore(name, horizon=config.horizon, **sizes, **(chosen if objective != "untrained" else {}))
+    if objective == "untrained":
+        algorithm = algorithm_for(settings.resolved(has_vectors=world.projection is not None), world)
+        return [algorithm.init(jr.key(seed), world.view()).team for seed in config.seeds]
+    run = explore_config(settings, world, given=(), live=False)
+    if run.summary["is_interrupted"]:
+        raise interrupts.Stopped
+    return [run.team(seed).policies for seed in config.seeds]
 
 
 def measure_team(world: World, team: Any, num_episodes: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ from farflung.policies.rollout import play
 from farflung.runs import interrupts
 from farflung.runs.destinations import Destination, claimed, open_collection
 from farflung.runs.run import Run, final_values
-from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
+from farflung.studies.suite import Elsewhere, SuiteStatus, compiling_threads, train_all
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
 
@@ -125,6 +125,11 @@ def name_of(pair: Pair, rate: float) -> str:
     return f"{pair.credit}, {pair.optimizer} {rate:g}"
 
 
+def objective_name(objective: str) -> str:
+    """The name of the variant that maximises another objective than the entropy of states."""
+    return f"objective {objective}"
+
+
 def ablate(
     config: Ablate,
     out: str | Path | Destination,
@@ -132,12 +137,14 @@ def ablate(
     force: bool = False,
     on_progress: Callable[[SuiteStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Ablation:
     """Trains all runs that are not yet in the folder `out`, saves each run there, and measures all of them.
 
     Args:
         force: delete the results in the folder if another version or other settings wrote them.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
+        elsewhere: trains in other processes, such as those of a cluster.
     """
     report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     sizes = {name: getattr(config, name) for name in ("updates", "paper_updates", "seeds")}
@@ -148,14 +155,17 @@ def ablate(
     variances: dict[tuple[Setting, str], dict[str, float]] = {}
     with claimed(out) as place:
         open_collection(place, {"kind": "ablation", "farflung": version("farflung"), **sizes}, force=force)
+        groups_of = {setting: _groups(config, setting) for setting in settings}
+        folders_of = {setting: [_by_folder(setting, group) for group in groups] for setting, groups in groups_of.items()}
+        if elsewhere is not None:
+            elsewhere([group for folders in folders_of.values() for group in folders], place.folder)
         for number, setting in enumerate(settings):
             if number > 0:
                 jax.clear_caches()  # the number of memory maps of a process is limited, and each compiled program takes some
             world, report_all = worlds[setting.world], partial(_report, report, number, len(settings))
-            groups = _groups(config, setting)
-            folders = [{folder_of(setting, name): explore for name, explore in group.items()} for group in groups]
+            groups = groups_of[setting]
             with compiling_threads() as pool:
-                found = dict(train_all(folders, worlds, place.folder, pool, report_all, note))
+                found = dict(train_all(folders_of[setting], worlds, place.folder, pool, report_all, note))
             runs |= {(setting, name): found[folder_of(setting, name)] for group in groups for name in group}
             report_all(SuiteStatus(1, 1, f"{setting.world}, {setting.agents} agents: ceiling and variance of the gradient"))
             ceilings[setting] = ceiling(world, setting.agents)
@@ -188,6 +198,7 @@ def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
     ]
     numbers = [name for name, changes in PARTS.items() if changes.keys() <= {"entropy_bonus", "init_scale"}]
     others = {name: changes for name, changes in (PARTS | BASELINES).items() if name not in numbers}
+    others |= {objective_name(each): {"objective": each} for each in config.objectives}
     halfway = variant(updates=max(1, config.updates // 2), bonus_decay=variant().bonus_decay)
     return [
         {"paper": variant(preset="paper", updates=config.paper_updates, log_every=None)},
@@ -196,6 +207,10 @@ def _groups(config: Ablate, setting: Setting) -> list[dict[str, Explore]]:
         *by_pair,
         {"halfway": halfway},
     ]
+
+
+def _by_folder(setting: Setting, group: Mapping[str, Explore]) -> dict[str, Explore]:
+    return {folder_of(setting, name): config for name, config in group.items()}
 
 
 def folder_of(setting: Setting, name: str) -> str:
