@@ -32,6 +32,18 @@ def made_run(world="room-det", environment=None, seeds=(0, 1, 2), shift=0.0, **s
     return Run(config, environment, updates, Metrics(*values), TabularSoftmax(jnp.zeros(shape), False), summary)
 
 
+def rows_of(run, *rows):
+    """The run as if only the seeds in these rows had been trained."""
+    metrics, policies = (jax.tree.map(lambda leaf: leaf[np.array(rows)], tree) for tree in (run.metrics, run.policies))
+    final = {name: [values[row] for row in rows] for name, values in run.summary.get("final", {}).items()}
+    seeds = tuple(run.config.seeds[row] for row in rows)
+    summary = run.summary | {"final": final, "seeds": list(seeds)}
+    if "percent_of_ceiling" in summary:
+        summary["percent_of_ceiling"] = [summary["percent_of_ceiling"][row] for row in rows]
+    config = dataclasses.replace(run.config, seeds=seeds)
+    return dataclasses.replace(run, config=config, metrics=metrics, policies=policies, summary=summary, playback=None)
+
+
 def made_continuous_run(world="point-gap", num_steps=20, **settings):
     """An untrained run in a world whose states are vectors: its agents walk at random, in two batch elements."""
     environment = make_vector_world(world, horizon=num_steps)

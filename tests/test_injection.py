@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 import rich.table
 from tests.fuzzing.broken import FIXTURES, VERSIONS
-from tests.studies.pages import Page
+from tests.studies.pages import Page, check_policy
 
 from farflung import load_run
 from farflung.cli import main, terminal
 from farflung.figures import explored, notebook
-from farflung.figures.pages import Picture, Table, Value, render
+from farflung.figures.pages import Chart, Picture, Table, Value, render
 
 RUNS = FIXTURES / VERSIONS[-1] / "runs"
 HOSTILE = (
@@ -30,9 +30,12 @@ HOSTILE = (
 )
 
 
-def assert_harmless(html, num_images=0):
+def assert_harmless(html, num_images=0, num_scripts=0):
     page = Page(html)
-    assert not {"script", "iframe", "object", "svg"} & set(page.tags)
+    assert not {"iframe", "object", "svg"} & set(page.tags)
+    assert page.tags.count("script") == num_scripts
+    if num_scripts:
+        check_policy(html)
     assert len(page.images) == num_images
     assert all(set(image) <= {"alt", "src", "width"} for image in page.images)
     assert all(link.startswith(("#", "data/")) for link in page.links)
@@ -40,7 +43,8 @@ def assert_harmless(html, num_images=0):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_runs_nothing_that_it_is_given(text):
-    facts, pictures = {text: text}, [Picture(text, text, text, text.encode())]
+    chart = Chart(text, [{"title": text, "xs": [1], "ys": [0.5]}], [{"title": text, "value": 0.5}], text, text, text, text)
+    facts, pictures = {text: text}, [Picture(text, text, text, text.encode(), [chart])]
     table = Table([text], [(text, [text, Value(text, text), Value(text, text, (text, text))])], text, [text], [text])
     config = SimpleNamespace(quick=True, updates=1, paper_updates=1, seeds=text, batches=text)
     shared = {"config": config, "version": text, "seconds": 1.0, "pictures": pictures, "settings": facts}
@@ -53,11 +57,13 @@ def test_a_page_runs_nothing_that_it_is_given(text):
     reproduced = {"preview": text, "answer": answer, "sections": [section], "leads": {text: table}, "trainings": []}
     reproduced |= {"verdicts": table, "ceilings": table, "num_claims": dict.fromkeys(("verdicts", "undone"), 1)}
     html = render("reproduce.html.j2", **shared, **numbers, **reproduced)
-    assert_harmless(html, num_images=1)
-    tables = dict.fromkeys(("summary", "percentages", "parts", "variances", "together"), table) | {"steps": [table]}
+    assert_harmless(html, num_images=1, num_scripts=2)
+    tables = dict.fromkeys(("summary", "percentages", "parts", "variances", "together", "objectives"), table) | {
+        "steps": [table]
+    }
     texts = {"learning_rates": text, "stages": text, "verdicts": [text]}
     html = render("ablate.html.j2", **shared, times_fewer=[], num_ordered=1, num_variances=1, **tables, **texts)
-    assert_harmless(html, num_images=1)
+    assert_harmless(html, num_images=1, num_scripts=2)
     image = {"title": text, "width": text, "png": text.encode()}
     assert_harmless(render("notebook.html.j2", facts=facts, image=image, table=table, player=None), num_images=1)
 

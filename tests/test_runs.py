@@ -5,10 +5,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from tests.made_runs import rows_of
 
-from farflung import explore, from_kernel, load_run, save_run
+from farflung import explore, from_kernel, load_run, load_runs, save_run
 from farflung.runs import run as runs
 from farflung.runs.files import FORMAT_VERSION
+from farflung.runs.pooling import pooled
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +184,30 @@ def test_a_run_of_a_newer_format_is_refused(saved):
     (saved / "config.json").write_text(json.dumps({**header, "format_version": 99}))
     with pytest.raises(ValueError, match=f"it has format 99, .* reads up to {FORMAT_VERSION}: install a newer farflung"):
         load_run(saved)
+
+
+def test_runs_of_the_same_settings_and_different_seeds_are_loaded_as_one(run, tmp_path):
+    save_run(rows_of(run, 0, 2), tmp_path / "a")
+    save_run(rows_of(run, 1), tmp_path / "b")
+    (found,) = load_runs(tmp_path / "a", tmp_path / "b")
+    assert found.config.seeds == (0, 5, 3)
+    for seed in run.config.seeds:
+        np.testing.assert_array_equal(found.team(seed).policies.logits, run.team(seed).policies.logits)
+    expected = [run.metrics.entropy[run.config.seeds.index(seed)] for seed in found.config.seeds]
+    np.testing.assert_array_equal(found.metrics.entropy, expected)
+    assert sorted(found.summary["final"]["entropy"]) == sorted(run.summary["final"]["entropy"])
+    assert found.summary["environment_steps"] == 2 * run.summary["environment_steps"]  # as the two parts say
+    save_run(found, tmp_path / "together")
+    assert load_run(tmp_path / "together").config == found.config
+
+
+def test_a_seed_that_is_in_two_runs_and_runs_that_end_apart_are_told(run, tmp_path):
+    save_run(run, tmp_path / "a")
+    save_run(rows_of(run, 1), tmp_path / "b")
+    with pytest.raises(ValueError, match=r"seed 3 of the same settings is in .*a and in .*b: leave one of them out"):
+        load_runs(tmp_path / "a", tmp_path / "b")
+    cut = dataclasses.replace(rows_of(run, 1), updates=run.updates[:2])
+    with pytest.raises(ValueError, match="end after 30 and 7 updates"):
+        pooled([rows_of(run, 0), cut])
+    other = dataclasses.replace(run, config=dataclasses.replace(run.config, learning_rate=0.5))
+    assert pooled([run, other]) == [run, other]

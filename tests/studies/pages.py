@@ -1,6 +1,8 @@
 """Checks that every page must pass."""
 
+import base64
 import contextlib
+import hashlib
 import re
 import shutil
 from html.parser import HTMLParser
@@ -26,7 +28,7 @@ class Page(HTMLParser):
 
 
 def check_self_contained(path):
-    """The page loads nothing from elsewhere, runs no script, and lists every section in its contents."""
+    """The page loads nothing from elsewhere, its policy allows its own script and style alone, and all sections are listed."""
     text = path.read_text(encoding="utf-8")
     parsed = Page(text)
     within = [link for link in parsed.links if link.startswith("#")]
@@ -34,9 +36,26 @@ def check_self_contained(path):
     assert set(within) == {f"#{name}" for name in parsed.sections}
     assert all((path.parent / link).is_file() for link in parsed.links if not link.startswith("#"))
     assert all(image["src"].startswith("data:image/svg+xml;base64,") and image["alt"] for image in parsed.images)
-    assert "script" not in parsed.tags
+    check_policy(text)
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
     return parsed
+
+
+def check_policy(text):
+    """The content security policy allows the page's own script and style by their digests, and images in it."""
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1].replace("&#39;", "'")
+    digests = {
+        name: [
+            base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in re.findall(pattern, text, re.DOTALL)
+        ]
+        for name, pattern in (("script", "<script>(.*?)</script>"), ("style", "<style>(.*?)</style>"))
+    }
+    (script,), (style,) = digests.values()
+    assert policy == (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert len(re.findall("<script", text)) == 2  # the other one is data
 
 
 def chromium():
@@ -70,6 +89,14 @@ def check_in_browser(path, check_more=lambda tab: None):
             tab.goto(Path(path).as_uri())
             tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
             assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 100)")
+            chart = tab.locator(".chart svg").filter(visible=True).first
+            chart.hover()
+            assert re.search(r"\d.*: .* \d", tab.locator(".reading:not(:empty)").inner_text())
+            assert not tab.locator(".still").first.is_visible()
+            tab.emulate_media(media="print")
+            assert tab.locator(".still").filter(visible=True).count()
+            assert not tab.locator(".charts").filter(visible=True).count()
+            tab.emulate_media(media="screen")
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             for link in tab.query_selector_all("nav a"):
                 link.click()

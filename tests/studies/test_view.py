@@ -1,11 +1,14 @@
 import contextlib
 import dataclasses
 import json
+import re
 import socket
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from farflung.training.progress import Moments
 
 SMALL = {"agents": 2, "batch_size": 4, "preset": "paper", "updates": 10, "seeds": (0, 1)}
 HOSTILE = "a<img src=x onerror=alert(1)>"
+TOKEN = "a-secret"
 
 
 @contextlib.contextmanager
@@ -28,7 +32,7 @@ def served(*paths):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        server = uvicorn.Server(uvicorn.Config(application(paths), log_level="critical", ws="none", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(application(paths, TOKEN), log_level="critical", ws="none", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -39,7 +43,9 @@ def served(*paths):
 
 
 def get(address, **headers):
-    """The status, the headers and the content of an answer."""
+    """The status, the headers and the content of an answer to a browser that has the token."""
+    port = urllib.parse.urlsplit(address).port
+    headers = {"Cookie": f"farflung-{port}={TOKEN}"} | headers
     try:
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers)) as answer:
             return answer.status, answer.headers, answer.read()
@@ -79,6 +85,37 @@ def test_a_server_shows_runs_and_no_other_file(runs):
             assert get(address + path)[0] == 404, path
         assert get(f"{address}/", Host="evil.example")[0] == 400
         assert json.loads(get(f"{address}/data?run=0&run=99&run=x")[2])[0]["title"] == HOSTILE
+
+
+def test_only_who_knows_the_token_sees_runs(runs):
+    with served(runs) as address:
+        port = urllib.parse.urlsplit(address).port
+        for path in ("/", "/data?run=0", "/runs/1/figure.png", "/?token=", "/?token=a", f"/?token={TOKEN}x", "/?token=%C3%A4"):
+            for cookie in ("", f"farflung-{port}=", f"farflung-{port}=x", f"farflung-{port + 1}={TOKEN}"):
+                status, headers, content = get(address + path, Cookie=cookie)
+                assert (status, headers["Set-Cookie"]) == (403, None), path
+                assert b"open the address that farflung view has printed" in content
+        status, headers, content = get(f"{address}/?run=1&token={TOKEN}&run=0", Cookie="")
+        assert status == 200
+        assert content.endswith(b'<meta http-equiv="refresh" content="0; url=/?run=1&amp;run=0">')
+        assert headers["Set-Cookie"] == f"farflung-{port}={TOKEN}; HttpOnly; Path=/; SameSite=strict"
+
+
+def test_the_browsers_process_does_not_show_the_token(runs, monkeypatch, capsys):
+    opened = []
+
+    def open_page(address):
+        page = Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path))
+        opened.append((address, page.read_text(), page.parent.stat().st_mode & 0o077))
+
+    monkeypatch.setattr("webbrowser.open", open_page)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    assert main(["view", str(runs)]) == 0
+    token = re.search(r"http://127\.0\.0\.1:\d+/\?token=(\S{40,})", capsys.readouterr().out)[1]
+    ((address, page, permissions),) = opened
+    assert token not in address
+    assert token in page
+    assert permissions == 0
 
 
 def test_a_damaged_run_is_told_beside_the_others(runs, tmp_path):
@@ -175,7 +212,7 @@ def test_runs_are_sorted_compared_and_updated_in_the_browser(runs, tmp_path):
         tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         tab.on("pageerror", lambda error: problems.append(str(error)))
         with served(runs) as address:
-            tab.goto(address)
+            tab.goto(f"{address}/?token={TOKEN}", wait_until="networkidle")
             names = "[...document.querySelectorAll('tbody th a')].map(link => link.textContent)"
             assert tab.evaluate(names) == [HOSTILE, "team"]
             tab.click("thead button >> nth=0")
@@ -187,7 +224,7 @@ def test_runs_are_sorted_compared_and_updated_in_the_browser(runs, tmp_path):
             tab.wait_for_selector("canvas >> nth=1")
             assert tab.inner_text("figcaption >> nth=1").startswith(HOSTILE)
         with served(tmp_path / "live") as address:
-            tab.goto(address)
+            tab.goto(f"{address}/?token={TOKEN}", wait_until="networkidle")
             assert "has not begun to train" in tab.inner_text("#introduction")
             with LiveRun(config, world, "live", tmp_path / "live" / "unfinished") as live:
                 tab.wait_for_selector("text=the program is being compiled")

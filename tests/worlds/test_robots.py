@@ -1,3 +1,4 @@
+import base64
 import dataclasses
 import math
 import sys
@@ -8,7 +9,11 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from tests.made_runs import made_continuous_run
 
+import farflung
+from farflung.figures import film, player
+from farflung.studies import explore
 from farflung.worlds.projection import Projection
 from farflung.worlds.robots import RobotState, gymnasium_robot, model_file, robot
 
@@ -190,3 +195,60 @@ def test_named_robots_move_as_in_mujocos_own_engine(name):
     mujoco.mj_step(model, data)
     np.testing.assert_allclose(after.positions, data.qpos, atol=1e-3)
     np.testing.assert_allclose(after.velocities, data.qvel, atol=2e-2)
+
+
+def test_limbs_are_where_the_joints_put_them(hopper):
+    positions = np.array([[0.0, 0.0, 0.0], [1.0, 0.5, np.pi / 2], [np.nan] * 3])
+    ends, radii = hopper.limbs(positions)
+    np.testing.assert_allclose(radii, [0.1, 0.03])
+    torso, foot = np.array([[0, 0, 0.3]] * 2), np.array([[0.2, 0, 0.2], [0, 0, 0.3]])
+    np.testing.assert_allclose(ends[0], [torso, foot], atol=1e-9)
+    turned = np.array([[-0.1, 0, 0.1], [0, 0, 0.3]])  # a quarter turn about y takes (0.2, -0.1) in x and z to (-0.1, -0.2)
+    np.testing.assert_allclose(ends[1], np.array([torso, turned]) + np.array([1, 0, 0.5]), atol=1e-9)
+    assert np.isnan(ends[2]).all()
+
+
+def test_a_robot_without_opengl_says_what_to_do(hopper, monkeypatch):
+    def fail(*_):
+        raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+
+    monkeypatch.setattr(mujoco, "Renderer", fail)
+    with pytest.raises(ValueError, match=r"finds no OpenGL to render with: install EGL or OSMesa and set MUJOCO_GL") as error:
+        hopper.frames(np.zeros((2, 3)))
+    assert "\n" not in str(error.value)
+
+
+def test_the_poses_of_a_body_are_recorded_saved_and_checked(tmp_path, monkeypatch):
+    run = made_continuous_run(agents=3, seeds=(0,))
+    monkeypatch.setattr(type(run.world), "pose_size", 2)  # the place of a point is its pose
+    found = explore._with_paths(run)
+    np.testing.assert_array_equal(found.poses, found.paths.features[0][:, 0])
+    farflung.save_run(found, tmp_path / "run")
+    np.testing.assert_array_equal(farflung.load_run(tmp_path / "run").poses, found.poses)
+    for wrong in (found.poses[..., :1], np.zeros((9, 21, 2), np.float32), found.poses.astype(float)):
+        farflung.save_run(dataclasses.replace(found, poses=wrong), tmp_path / "wrong", force=True)
+        with pytest.raises(ValueError, match=r"poses\.npz must hold poses \[path, time, 2 positions\] alone"):
+            farflung.load_run(tmp_path / "wrong")
+
+
+def test_the_page_has_the_limbs_of_the_recorded_poses(hopper):
+    poses = np.random.default_rng(0).normal(size=(2, 11, 3)).astype(np.float32)
+    poses[1, 5:] = np.nan  # its episode has ended
+    run = dataclasses.replace(made_continuous_run(), world=hopper, poses=poses)
+    body = player._body(run)
+    assert (body["shape"], body["stride"]) == ([2, 11, 2], 1)
+    numbers = np.frombuffer(base64.b64decode(body["points"]), "<u2").reshape(2, 11, 2, 2, 3)
+    assert (numbers[1, 5:] == 65_535).all()
+    low, high, ends = np.array(body["low"]), np.array(body["high"]), hopper.limbs(poses.astype(float)).ends
+    is_there = np.isfinite(ends)
+    np.testing.assert_allclose((low + (high - low) * numbers / 65_534)[is_there], ends[is_there], atol=1e-3)
+
+
+def test_a_film_of_a_robot_shows_what_mujoco_renders(hopper, monkeypatch):
+    poses = np.zeros((2, 4, 3), np.float32)
+    poses[0, :, 0], poses[1, 2:] = range(4), np.nan
+    monkeypatch.setattr(type(hopper), "frames", lambda _, own: [np.full((2, 2, 3), x, np.uint8) for x, *_ in own if x == x])
+    figure, show, last = film.draw_frames(dataclasses.replace(made_continuous_run(), world=hopper, poses=poses))
+    show(3)
+    assert last == 3
+    assert [int(axis.images[0].get_array().max()) for axis in figure.axes] == [3, 0]

@@ -35,12 +35,25 @@ def draw_curve(
         stride: every how many-th record is drawn.
         look: of the line of the mean, as in `Axes.plot`.
     """
-    shown = np.flatnonzero(run.is_spaced)[::stride]
-    places = getattr(run, over)[shown]
-    mean, half_width = mean_and_interval(np.asarray(getattr(run.metrics, metric))[:, shown])
+    places, mean, half_width = _mean_curve(run, metric, over, stride)
     axis.plot(places, mean, color=color, **({"lw": 1.3} | look))
     if half_width is not None:
         axis.fill_between(places, mean - half_width, mean + half_width, color=color, alpha=alpha, lw=0, label=band)
+
+
+def as_line(
+    run: Run, metric: str, title: str, *, color: str, over: str = "updates", stride: int = 1, dash: str = "none"
+) -> dict[str, Any]:
+    """The curve that `draw_curve` draws, as a line of a `Chart`."""
+    places, mean, half_width = _mean_curve(run, metric, over, stride)
+    band = {} if half_width is None else {"low": mean - half_width, "high": mean + half_width}
+    return {"title": title, "xs": places, "ys": mean, "color": color, "dash": dash, **band}
+
+
+def _mean_curve(run: Run, metric: str, over: str, stride: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Where the metric was recorded, its mean over the seeds and half of the width of its 95% interval."""
+    shown = np.flatnonzero(run.is_spaced)[::stride]
+    return getattr(run, over)[shown], *mean_and_interval(np.asarray(getattr(run.metrics, metric))[:, shown])
 
 
 def draw_ceiling(axis: Axes, normalized_bound: float, *, color: str = RED, label: str = "") -> None:

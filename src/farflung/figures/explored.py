@@ -72,7 +72,8 @@ def _draw_curves(figure: Figure | SubFigure, axes: np.ndarray, run: Run) -> None
 
 def _metric_labels(run: Run) -> dict[str, str]:
     """The metrics that are drawn, with the labels of their axes."""
-    objective = {} if run.metrics.objective is None else {"objective": plain(run.config.objective)}
+    name = f"return,\n{run.summary['transfer']['task']}" if "transfer" in run.summary else run.config.objective
+    objective = {} if run.metrics.objective is None else {"objective": plain(name)}
     if run.world.projection is None:
         return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"} | objective
     labels = objective | {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}

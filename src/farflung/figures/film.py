@@ -174,12 +174,16 @@ def _episode(run: Run, states: Num[np.ndarray, "agent trajectory times *feature"
 @mpl.rc_context(STYLE)
 def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], None], int]:
     """A grid of the frames that the environment renders for each agent, a function that shows one time, and the last time."""
-    if not run.world.is_hosted:
+    if run.poses is not None:
+        _check_element(element, 1)
+        films = [run.world.frames(poses) for poses in run.poses]
+    elif run.world.is_hosted:
+        _, frames = play_once(
+            run.world, run.team(typical_seed(run)).policies, element, run.config.trajectories_per_policy, is_rendered=True
+        )
+        films = [frames[episode] for episode in sorted(frames)][:_MOST_SHOWN]
+    else:
         raise ValueError(f"{run.config.world} is compiled and renders no frames: film it on its map, without --rendered")
-    _, frames = play_once(
-        run.world, run.team(typical_seed(run)).policies, element, run.config.trajectories_per_policy, is_rendered=True
-    )
-    films = [frames[episode] for episode in sorted(frames)][:_MOST_SHOWN]
     num_columns = math.ceil(math.sqrt(len(films)))
     num_rows = -(-len(films) // num_columns)
     height, width = films[0][0].shape[:2]

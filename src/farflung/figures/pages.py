@@ -1,6 +1,8 @@
 """Self-contained HTML pages: the templates in `figures/templates` show values, figures and tables."""
 
 import base64
+import hashlib
+import json
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from farflung.runs.destinations import Destination, claimed
@@ -23,10 +27,26 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_TEMPLATES.filters |= {"base64": lambda content: base64.b64encode(content).decode("ascii"), "grouped": "{:,}".format}
+_DIGITS = 4
 _FIGURES, _DATA, _PAGE = "figures", "data", "index.html"
 VERDICT_CLASSES = {"holds": "holds", "undecided": "undecided", "does not hold": "fails"}
 """The CSS class of a table cell with a verdict."""
+
+
+class Chart(NamedTuple):
+    """A panel of curves that can be read with the pointer or the keyboard, as `templates/curves.js` draws it."""
+
+    title: str
+    lines: Sequence[Mapping[str, Any]]
+    """Each with a title, xs and ys and, if there are any, low, high, color and dash."""
+    levels: Sequence[Mapping[str, Any]] = ()
+    """Horizontal lines: title, value, dash and color."""
+    across: str = "policy updates"
+    unit: str = "updates"
+    before: str = "after"
+    """The word before a place on the horizontal axis."""
+    scale: str = "zero"
+    """Where the horizontal axis begins: at `zero` or at the first place (`cut`, or `log` if it is logarithmic)."""
 
 
 class Plot(NamedTuple):
@@ -36,6 +56,8 @@ class Plot(NamedTuple):
     caption: str
     draw: Callable[[], Figure]
     formats: tuple[str, ...] = ("png", "svg")
+    charts: Sequence[Chart] = ()
+    """The same curves for readers with a pointer."""
 
 
 class Picture(NamedTuple):
@@ -45,6 +67,7 @@ class Picture(NamedTuple):
     title: str
     caption: str
     svg: bytes
+    charts: Sequence[Chart] = ()
 
 
 class Value(NamedTuple):
@@ -75,15 +98,55 @@ class Table(NamedTuple):
     """Where the name of each row leads."""
 
 
+def policy(script: str, style: str, *sources: str) -> str:
+    """The content security policy of a page: its own script and style, and nothing that its data may contain."""
+    allowed = (f"script-src '{_digest(script)}'", f"style-src '{_digest(style)}'", *(sources or ("img-src data:",)))
+    return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{_base64(hashlib.sha256(text.encode()).digest())}"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def as_data(value: Any) -> Markup:
+    """JSON that can stand in a script element: without "<"."""
+    return Markup(json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
+
+
+def _charts_json(pictures: Sequence[Picture]) -> Markup:
+    return as_data(
+        {picture.id: [_rounded(chart._asdict()) for chart in picture.charts] for picture in pictures if picture.charts}
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """The value with all of its numbers rounded, arrays as lists."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return _rounded(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
 def render(template: str, **values: Any) -> str:
     """The HTML of a template, in which every value is escaped."""
     return _TEMPLATES.get_template(template).render(values)
 
 
-def source(template: str) -> str:
+def source(template: str) -> Markup:
     """The text of a template, as it is."""
     text, _, _ = PackageLoader("farflung.figures").get_source(_TEMPLATES, template)
-    return text
+    return Markup(text)
+
+
+_TEMPLATES.filters |= {"base64": _base64, "grouped": "{:,}".format, "charts_json": _charts_json}
+_TEMPLATES.globals |= {"policy": policy, "source": source}
 
 
 def write_page(
@@ -130,11 +193,16 @@ def versions() -> str:
 def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | None) -> list[Picture]:
     """Saves each figure in its formats in a new folder."""
     folder.mkdir()
-    jobs = zip(*((plot.draw, folder / name, plot.formats) for name, plot in plots.items()), strict=True)
-    for _ in executor.map(_draw, *jobs) if executor is not None else map(_draw, *jobs):
-        pass
+    jobs = [(plot.draw, folder / name, plot.formats) for name, plot in plots.items()]
+    drawing = [None if executor is None else executor.submit(_draw, *job) for job in jobs]
+    for job, elsewhere in reversed(list(zip(jobs, drawing, strict=True))):
+        if elsewhere is None or elsewhere.cancel():  # this process draws what no other has begun
+            _draw(*job)
+    for elsewhere in drawing:
+        if elsewhere is not None and not elsewhere.cancelled():
+            elsewhere.result()
     return [
-        Picture(f"figure-{name}", plot.title, plot.caption, (folder / f"{name}.svg").read_bytes())
+        Picture(f"figure-{name}", plot.title, plot.caption, (folder / f"{name}.svg").read_bytes(), plot.charts)
         for name, plot in plots.items()
     ]
 

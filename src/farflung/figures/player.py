@@ -2,8 +2,6 @@
 
 import base64
 import dataclasses
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
-from markupsafe import Markup
 
 from farflung.config import Explore
 from farflung.figures import maps
 from farflung.figures.curves import ceiling_label
-from farflung.figures.pages import render, source
+from farflung.figures.pages import as_data, policy, render, source
 from farflung.figures.style import team_label
 from farflung.policies import TabularSoftmax
 from farflung.runs.metrics_table import Columns
@@ -31,6 +28,7 @@ _DIGITS = 5
 _RANDOM, _BEST = "random actions", "the best walks"
 _MOST_ARROWS = 100_000
 _LABELS = {
+    "objective": "objective",
     "normalized_entropy": "state entropy / log(states)",
     "entropy": "state entropy (nats)",
     "support": "distinct states visited",
@@ -61,21 +59,9 @@ def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
     """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
     script, style = source("curves.js") + source(script_name), source("page.css") + source("player.css")
-    allowed = (
-        f"script-src '{_digest(script)}'",
-        f"style-src '{_digest(style)}'",
-        *sources,
-        "base-uri 'none'",
-        "form-action 'none'",
-    )
-    policy = "; ".join(("default-src 'none'", *allowed))
-    text = json.dumps(list(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    parts = {"data": Markup(text), "script": Markup(script), "style": Markup(style), "policy": policy}
+    allowed = policy(script, style, *sources)
+    parts = {"data": as_data(list(data)), "script": script, "style": style, "policy": allowed}
     return render(template, title=title, **parts, **values)
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), files: Sequence[str] = ()) -> dict[str, Any]:
@@ -98,7 +84,9 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         **_about(run.config, run.world, title),
         **_curves(run.config, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
         **_played(run.world, run.playback),
+        **({"command": summary["transfer"]["command"]} if "transfer" in summary else {}),
         "arrows": _arrows(run),
+        "body": _body(run),
         "facts": [[name, str(value)] for name, value in facts.items()],
         "files": list(files),
         "beside": list(beside),
@@ -121,6 +109,7 @@ def described_unfinished(
         if done
         else "Training begins: the program is being compiled.",
         "arrows": None,
+        "body": None,
         "facts": [],
         "files": [],
         "beside": [],
@@ -155,7 +144,7 @@ def _curves(
             bounds = {"entropy": "bound", "normalized_entropy": "normalized_bound"}
             bound = ceiling[bounds[name]] if ceiling is not None and name in bounds else None
             curves[name] = {
-                "label": label,
+                "label": f"return, {summary['transfer']['task']}" if name == "objective" and "transfer" in summary else label,
                 "values": [list(map(_rounded, row)) for row in np.asarray(columns[name], float)],
                 "random": _rounded(summary.get("random", {}).get(name)),
                 "ceiling": _rounded(bound),
@@ -204,6 +193,7 @@ def _played(world: World, playback: Playback | None) -> dict[str, Any]:
         "starts": starts,
         "isMap": world.projection is None,
         "isToScale": plane.is_to_scale,
+        "rowsPointDown": plane.rows_point_down,
         "wraps": [axis in plane.angles for axis in (0, 1)],
         "names": plane.names,
     }
@@ -243,6 +233,27 @@ def _scene(
         "kind": meaning,
         "stride": -(-(world.horizon + 1) // points.shape[3]),
         "shape": [points.shape[0], points.shape[1] * points.shape[2], points.shape[3]],
+        "points": base64.b64encode(numbers.astype("<u2").tobytes()).decode(),
+    }
+
+
+def _body(run: Run) -> dict[str, Any] | None:
+    """The limbs of the bodies in the recorded poses, as 16-bit numbers between two corners of space; None without a body."""
+    if run.poses is None:
+        return None
+    ends, radii = run.world.limbs(np.asarray(run.poses, float))
+    if not np.isfinite(ends).any():
+        return None
+    low, high = np.nanmin(ends, axis=(0, 1, 2, 3)), np.nanmax(ends, axis=(0, 1, 2, 3))
+    shares = (ends - low) / np.maximum(high - low, 1e-12)
+    is_there = np.isfinite(shares).all(axis=(2, 3, 4), keepdims=True)
+    numbers = np.where(is_there, np.round(np.where(is_there, shares, 0.0) * (_ENDED - 1)), _ENDED)
+    return {
+        "low": [_rounded(each) for each in low],
+        "high": [_rounded(each) for each in high],
+        "radii": [_rounded(each) for each in radii],
+        "shape": list(ends.shape[:3]),
+        "stride": -(-(run.world.horizon + 1) // ends.shape[1]),
         "points": base64.b64encode(numbers.astype("<u2").tobytes()).decode(),
     }
 

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS, SUMMARY = "metrics.csv", "summary.json"
-POLICIES, WORLD, PATHS, PLAYBACK = "policies.npz", "world.npz", "paths.npz", "playback.npz"
+POLICIES, WORLD, PATHS, PLAYBACK, POSES = "policies.npz", "world.npz", "paths.npz", "playback.npz", "poses.npz"
+MOST_POSED, MOST_POSES = 8, 150
+"""Agents whose bodies are drawn, and poses of each."""
 PAGE = "index.html"
 _DATA = (METRICS, POLICIES, WORLD, PATHS, PLAYBACK, SUMMARY)
-_FILES = {CONFIG, *_DATA, PAGE, "figure.png", "figure.svg", "film.gif"}
+_FILES = {CONFIG, *_DATA, PAGE, POSES, "figure.png", "figure.svg", "film.gif"}
 _DEFAULTS_OF_FORMAT_1 = {"preset": "paper"}
 _LEAF = "network"
 _BYTES_PER_PLACE = 100
@@ -50,7 +52,7 @@ _TYPES: dict[str, Any] = (
     dict.fromkeys(("states", "actions", "horizon", "agents", "updates", "environment_steps"), int)
     | dict.fromkeys(("seconds", "compile_seconds", "steps_per_second"), int | float)
     | dict.fromkeys(("single", "is_interrupted", "is_stopped_early"), bool)
-    | dict.fromkeys(("final", "random", "ceiling", "hosted", "objective"), dict)
+    | dict.fromkeys(("final", "random", "ceiling", "hosted", "objective", "transfer"), dict)
     | dict.fromkeys(("percent_of_ceiling", "seeds"), list)
 )
 
@@ -101,6 +103,8 @@ class Run:
     """Only where states are vectors."""
     playback: Playback | None = None
     """What the run's page plays; runs of older versions have none."""
+    poses: Float[np.ndarray, "path times position"] | None = None
+    """Of a world with a body: its poses in the first recorded episode of a few agents; NaN after the end of an episode."""
 
     def __repr__(self) -> str:
         entropy = final_values(self.updates, self.metrics)["entropy"].mean()
@@ -247,7 +251,8 @@ def load_run(path: str | Path, *, world: Any = None, algorithm: Algorithm | None
             check_paths(played, config, world)
             paths = Paths(played["seed"], played["features"])
         playback = read_playback(member(path, PLAYBACK), config, world) if (path / PLAYBACK).exists() else None
-    return Run(config, world, updates, metrics, policies, summary, host_statistics, paths, playback)
+        poses = read_poses(member(path, POSES), world) if (path / POSES).exists() else None
+    return Run(config, world, updates, metrics, policies, summary, host_statistics, paths, playback, poses)
 
 
 def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
@@ -265,6 +270,8 @@ def _write(run: Run, directory: Path, figures: Mapping[str, "Figure"]) -> None:
         (directory / PLAYBACK).write_bytes(versioned_archive(run.playback._asdict()))
     checksums = {path.name: digest(path) for path in sorted(directory.iterdir())}
     (directory / CONFIG).write_text(write_header(run.config, run.summary["farflung"], sha256=checksums), encoding="utf-8")
+    if run.poses is not None:  # without a checksum, like the figures: older versions refuse files that they don't know
+        (directory / POSES).write_bytes(versioned_archive({"poses": run.poses}))
     for name, figure in figures.items():
         save_figure(figure, directory / name)
 
@@ -401,6 +408,16 @@ def check_paths(arrays: Mapping[str, np.ndarray], config: Explore, world: World)
         raise ValueError(f"the seed in {PATHS} is not one of the run's")
 
 
+def read_poses(file: Path, world: World) -> Float[np.ndarray, "path times position"]:
+    """The poses in `poses.npz`, checked."""
+    arrays = read_versioned(file)
+    poses = arrays.get("poses", np.zeros(0))
+    is_small = poses.ndim == 3 and 0 < poses.shape[0] <= MOST_POSED and 0 < poses.shape[1] <= MOST_POSES
+    if set(arrays) != {"poses"} or not is_small or poses.dtype != np.float32 or poses.shape[2] != world.pose_size:
+        raise ValueError(f"{POSES} must hold poses [path, time, {world.pose_size} positions] alone, not {poses.shape}")
+    return poses
+
+
 def read_playback(file: Path, config: Explore, world: World) -> Playback:
     """The episodes in `playback.npz`, all of which are checked."""
     arrays = read_versioned(file)
@@ -464,6 +481,8 @@ def team_from_arrays(
         expected = eqx.filter_eval_shape(neural_team, jr.key(0), world, config.num_policies, networks_of(config))
         if not any(name.startswith(f"{_LEAF}.common") for name in arrays):  # runs from before shared trunks had a common head
             expected = eqx.tree_at(lambda team: team.common, expected, None, is_leaf=lambda part: part is None)
+        if not any(name.startswith(f"{_LEAF}.normalizer") for name in arrays):  # a learner that started from another's team
+            expected = eqx.tree_at(lambda team: team.normalizer, expected, None, is_leaf=lambda part: part is None)
 
     def checked(path: Any, leaf: jax.ShapeDtypeStruct) -> Array:
         array = arrays[_LEAF + jax.tree_util.keystr(path)]

@@ -1,10 +1,11 @@
 """Runs in a browser: `farflung view`, and what a training in progress leaves for it."""
 
 import contextlib
+import hmac
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,6 @@ from farflung.worlds.world import World
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-    from starlette.requests import Request
 
 _LIVE = "live.json"
 _SECONDS_BETWEEN = 1.0
@@ -113,7 +113,7 @@ def _beside(run: Run, folder: Path) -> list[dict[str, Any]]:
                 if len(found) < _MOST_BESIDE and _task(other) == _task(run.config) and _who(other) != _who(run.config):
                     loaded = load_run(path)
                     if loaded.world.identity == run.world.identity:
-                        found.append({**_finished(loaded, path), "arrows": None})
+                        found.append({**_finished(loaded, path), "arrows": None, "body": None})
     return found
 
 
@@ -184,6 +184,7 @@ _NOTHING_YET: dict[str, Any] = {
     "plane": None,
     "playback": None,
     "arrows": None,
+    "body": None,
     "isLive": True,
     "version": "",
 }
@@ -236,24 +237,47 @@ def _row(number: int, run: dict[str, Any], *, has_picture: bool) -> dict[str, An
     }
 
 
-def application(paths: Sequence[str | Path], names: Sequence[str] = ("127.0.0.1", "localhost", "[::1]")) -> "Starlette":
+def application(
+    paths: Sequence[str | Path], token: str, names: Sequence[str] = ("127.0.0.1", "localhost", "[::1]")
+) -> "Starlette":
     """The web application of `farflung view`: pages of runs, and nothing else that lies on the disk.
 
     Runs have numbers in addresses, so that no address names a file. A request with another host name is refused: a page of
-    somebody else's cannot read runs under a name of its own.
+    somebody else's cannot read runs under a name of its own. Other users of this machine can reach the server, but they don't
+    know the token.
 
     Args:
+        token: the secret in the address that opens the runs; a browser keeps it as a cookie from then on.
         names: host names under which the server may be addressed.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
 
     from farflung.figures.player import overview_page, run_page
 
     viewed = Viewed(paths)
+
+    def guarded(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Answers only a request with the token: in its address, which is stored as a cookie, or as that cookie."""
+
+        def ask(request: Request) -> Response:
+            cookie = f"farflung-{request.url.port}"  # a browser sends the cookies of one host to all of its ports
+            if _is_equal(request.query_params.get("token", ""), token):
+                # A page that goes on, not a redirect: a browser that came from elsewhere would not send a strict cookie there.
+                rest = [f"run={number}" for number in numbers_of(request)]
+                target = f"/{'?' * bool(rest)}{'&amp;'.join(rest)}"
+                page = html(f'<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0; url={target}">')
+                page.set_cookie(cookie, token, httponly=True, samesite="strict")
+                return page
+            if _is_equal(request.cookies.get(cookie, ""), token):
+                return answer(request)
+            return JSONResponse({"error": "open the address that farflung view has printed"}, 403, headers=_HEADERS)
+
+        return ask
 
     def html(text: str) -> Response:
         return HTMLResponse(text, headers=_HEADERS)
@@ -263,20 +287,20 @@ def application(paths: Sequence[str | Path], names: Sequence[str] = ("127.0.0.1"
         title = " and ".join(run["title"] for run in runs)
         return html(run_page(runs, title, live="/data?" + "&".join(f"run={number}" for number in numbers)))
 
-    def numbers_of(request: "Request") -> list[int]:
+    def numbers_of(request: Request) -> list[int]:
         chosen = [int(text) for text in request.query_params.getlist("run") if text.isdecimal() and len(text) < 6]
         return [number for number in dict.fromkeys(chosen) if number < len(viewed.folders)]
 
-    def home(request: "Request") -> Response:
+    def home(request: Request) -> Response:
         chosen = numbers_of(request)
         if viewed.is_overview and not chosen:
             return html(overview_page(viewed.rows()))
         return shown(chosen or range(len(viewed.folders)))
 
-    def data(request: "Request") -> Response:
+    def data(request: Request) -> Response:
         return JSONResponse([viewed.describe(number) for number in numbers_of(request)], headers=_HEADERS)
 
-    def picture(request: "Request") -> Response:
+    def picture(request: Request) -> Response:
         number = int(request.path_params["number"])
         if number >= len(viewed.folders):
             raise ValueError("there is no such run")
@@ -284,11 +308,20 @@ def application(paths: Sequence[str | Path], names: Sequence[str] = ("127.0.0.1"
             content = read_bytes(member(viewed.folders[number], _PICTURE))
         return Response(content, media_type="image/png", headers=_HEADERS)
 
-    def problem(_: "Request", error: Exception) -> Response:
+    def problem(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 404, headers=_HEADERS)
 
     return Starlette(
-        routes=[Route("/", home), Route("/data", data), Route(f"/runs/{{number:int}}/{_PICTURE}", picture)],
+        routes=[
+            Route("/", guarded(home)),
+            Route("/data", guarded(data)),
+            Route(f"/runs/{{number:int}}/{_PICTURE}", guarded(picture)),
+        ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(names), www_redirect=False)],
         exception_handlers={ValueError: problem, OSError: problem},
     )
+
+
+def _is_equal(given: str, token: str) -> bool:
+    """Whether somebody knows the token; the time that this takes tells nothing about it."""
+    return hmac.compare_digest(given.encode(), token.encode())

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 from farflung.config.checks import check_name, optional_package, whole_number
 from farflung.worlds.projection import Box, Projection
 from farflung.worlds.vectors import DescribedWorld
+from farflung.worlds.world import Limbs
 
 _EXTRA = "'.[robotics]', in a clone of farflung"
 _ENGINES = ("jax", "warp")
@@ -27,6 +28,10 @@ _LINE_SEARCH_STEPS = 8
 _MOST_WARP_COPIES = 16384
 """Warp allocates memory for the contacts of all copies together; if there are more, it warns and drops some."""
 
+_FRAME = (180, 240)
+"""Height and width of a rendered picture."""
+_CAMERA_DISTANCE, _CAMERA_ELEVATION = 4.0, -20.0
+"""In metres from the torso, and in degrees above it."""
 
 Range = tuple[int, float, float]
 """The index of a position, and its least and largest value."""
@@ -57,9 +62,59 @@ class Robot(DescribedWorld):
     """Simulation steps per action."""
     healthy: tuple[Range, ...] = eqx.field(static=True)
     """An episode ends when a position leaves one of these ranges, or when a state is not finite."""
+    xml: str = eqx.field(static=True)
+    """The model's file."""
 
     is_reproducible = False  # on a GPU, MJX and Warp sum forces in no fixed order
     num_step_uniforms = 0
+
+    @property
+    def pose_size(self) -> int:  # type: ignore[override]
+        return self.start.size
+
+    def limbs(self, poses: Float[np.ndarray, "*axes position"]) -> Limbs:
+        mujoco, model, data = _simulator(self.xml)
+        kinds = mujoco.mjtGeom
+        shown = np.flatnonzero((model.geom_bodyid > 0) & (model.geom_type != kinds.mjGEOM_PLANE))
+        sizes, axes = model.geom_size[shown], np.full(len(shown), 2)
+        is_round = np.isin(model.geom_type[shown], [kinds.mjGEOM_CAPSULE, kinds.mjGEOM_CYLINDER])
+        is_ball = model.geom_type[shown] == kinds.mjGEOM_SPHERE
+        axes[~is_round] = sizes[~is_round].argmax(axis=1)  # boxes and ellipsoids extend along their longest side
+        longest, rest = sizes.max(axis=1), np.sort(sizes, axis=1)[:, :2].mean(axis=1)
+        radii = np.where(is_round | is_ball, sizes[:, 0], rest)
+        halves = np.where(is_round, sizes[:, 1], np.where(is_ball, 0.0, longest - rest))
+        flat, ends = poses.reshape(-1, poses.shape[-1]), []
+        for pose in flat:
+            data.qpos[:] = np.where(np.isfinite(pose), pose, 0.0)
+            mujoco.mj_kinematics(model, data)
+            turned = data.geom_xmat[shown].reshape(-1, 3, 3)[np.arange(len(shown)), :, axes] * halves[:, None]
+            ends.append(np.stack([data.geom_xpos[shown] - turned, data.geom_xpos[shown] + turned], axis=1))
+        found = np.where(np.isfinite(flat).all(axis=1)[:, None, None, None], np.stack(ends), np.nan)
+        return Limbs(found.reshape(*poses.shape[:-1], len(shown), 2, 3), radii)
+
+    def frames(self, poses: Float[np.ndarray, "times position"]) -> list[np.ndarray]:
+        mujoco, model, data = _simulator(self.xml)
+        try:
+            renderer = mujoco.Renderer(model, *_FRAME)
+        except Exception as error:  # OpenGL's errors have no class in common
+            raise ValueError(
+                "MuJoCo finds no OpenGL to render with: install EGL or OSMesa and set MUJOCO_GL to egl or osmesa, or film the "
+                "path in the plane, without --rendered"
+            ) from error
+        camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(model, camera)
+        camera.type, camera.trackbodyid = mujoco.mjtCamera.mjCAMERA_TRACKING, 1
+        camera.distance, camera.elevation = _CAMERA_DISTANCE, _CAMERA_ELEVATION
+        pictures = []
+        with renderer:
+            for pose in poses[np.isfinite(poses).all(axis=1)]:
+                data.qpos[:] = pose
+                mujoco.mj_forward(model, data)
+                renderer.update_scene(data, camera)
+                for costly in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+                    renderer.scene.flags[costly] = 0
+                pictures.append(renderer.render())
+        return pictures
 
     @property
     def num_reset_uniforms(self) -> int:
@@ -275,7 +330,15 @@ def robot(
         has_gaussian_velocities=has_gaussian_velocities,
         num_substeps=whole_number("num_substeps", num_substeps),
         healthy=tuple(healthy),
+        xml=os.fspath(xml),
     )
+
+
+def _simulator(xml: str) -> tuple[Any, Any, Any]:
+    """MuJoCo, the model of a file, and its data."""
+    mujoco = optional_package("mujoco", _EXTRA)
+    model = mujoco.MjModel.from_xml_path(xml)
+    return mujoco, model, mujoco.MjData(model)
 
 
 def _import_mjx() -> Any:

@@ -18,19 +18,26 @@ const drawChart = (() => {
     for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) found.push(Math.abs(value) < 1e-12 ? 0 : value);
     return found;
   }
+  function powers(low, high) {
+    const factors = high / low < 30 ? [1, 2, 5] : [1], found = [];
+    for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) found.push(...factors.map((factor) => factor * power).filter((value) => value >= low && value <= high));
+    return found;
+  }
   const nearest = (xs, wanted) => xs.reduce((best, x, index) => (Math.abs(x - wanted) < Math.abs(xs[best] - wanted) ? index : best), 0);
 
-  // lines: title, xs, ys and, if there are any, low and high (a band) or rows (thin lines); levels: title, value, dash.
-  return (container, reading, { lines, levels = [], title, across, unit }) => {
+  // lines: title, xs, ys and, if there are any, color, dash, low and high (a band) or rows (thin lines); levels: title, value, dash, color.
+  // scale: where the horizontal axis begins: at zero, or at the first place ("cut", or "log" for a logarithmic axis).
+  return (container, reading, { lines, levels = [], title, across, unit, before = "after", scale = "zero" }) => {
     container.replaceChildren();
     const values = [...lines.flatMap((line) => [...line.ys, ...(line.low ?? []), ...(line.high ?? []), ...(line.rows ?? []).flat()]), ...levels.map((level) => level.value)].filter(Number.isFinite);
     if (!values.length) return null;
     let low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
     if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
-    const last = Math.max(...lines.map((line) => line.xs.at(-1))), pad = 0.05 * (high - low), muted = getComputedStyle(container).getPropertyValue("--muted");
+    const last = Math.max(...lines.map((line) => line.xs.at(-1))), first = scale === "zero" ? 0 : Math.min(...lines.map((line) => line.xs[0])), isLog = scale === "log" && last > first;
+    const share = (x) => (isLog ? Math.log(x / first) / Math.log(last / first) : (x - first) / (last - first || 1)), pad = 0.05 * (high - low), muted = getComputedStyle(container).getPropertyValue("--muted");
     const width = Math.max(320, Math.min(container.clientWidth, 1100)), keys = lines.length + levels.length;
     const foot = HEIGHT - 66 - LINE * (Math.ceil(keys / Math.max(1, Math.floor(width / KEY_WIDTH))) - 1);
-    const toX = (x) => LEFT + ((width - LEFT - RIGHT) * x) / last, toY = (y) => foot - ((foot - TOP) * (y - low + pad)) / (high - low + 2 * pad);
+    const toX = (x) => LEFT + (width - LEFT - RIGHT) * share(x), toY = (y) => foot - ((foot - TOP) * (y - low + pad)) / (high - low + 2 * pad);
     const root = add(container, "svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, role: "img", tabindex: 0 });
     const ends = lines.map((line) => `${line.title} ends at ${short(line.ys.at(-1))}`).join("; ");
     root.setAttribute("aria-label", `${title} against ${across}: ${ends}. Arrow keys read the curves.`);
@@ -39,10 +46,10 @@ const drawChart = (() => {
       add(root, "path", { class: "frame", d: `M${LEFT} ${toY(value)}H${width - RIGHT}`, opacity: 0.5 });
       add(root, "text", { x: LEFT - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
     }
-    for (const value of ticks(0, last, width < 600 ? 3 : 6)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, grouped(value));
+    for (const value of (isLog ? powers : ticks)(first, last, width < 600 ? 3 : 6)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, short(value));
     add(root, "text", { x: (LEFT + width) / 2, y: foot + 38, "text-anchor": "middle" }, across);
     const path = (xs, ys) => ys.map((y, index) => `${index ? "L" : "M"}${toX(xs[index]).toFixed(1)} ${toY(y).toFixed(1)}`).join("");
-    for (const level of levels) add(root, "path", { d: `M${LEFT} ${toY(level.value)}H${width - RIGHT}`, stroke: muted, "stroke-dasharray": level.dash, fill: "none" });
+    for (const level of levels) add(root, "path", { d: `M${LEFT} ${toY(level.value)}H${width - RIGHT}`, stroke: level.color ?? muted, "stroke-dasharray": level.dash, fill: "none" });
     lines.forEach((line, number) => {
       const stroke = line.color ?? COLORS[number % COLORS.length];
       if (line.low) {
@@ -53,7 +60,7 @@ const drawChart = (() => {
       add(root, "path", { d: path(line.xs, line.ys), stroke, fill: "none", "stroke-width": 2.2, "stroke-dasharray": line.dash ?? "none" });
     });
     let x = LEFT, y = foot + 58;
-    const entries = [...lines.map((line, number) => ({ ...line, stroke: line.color ?? COLORS[number % COLORS.length] })), ...levels.map((level) => ({ ...level, stroke: muted }))];
+    const entries = [...lines.map((line, number) => ({ ...line, stroke: line.color ?? COLORS[number % COLORS.length] })), ...levels.map((level) => ({ ...level, stroke: level.color ?? muted }))];
     for (const entry of entries) {
       const text = add(root, "text", { class: "key" }, entry.title), length = text.getComputedTextLength();
       if (x > LEFT && x + 28 + length > width) [x, y] = [LEFT, y + LINE];
@@ -71,11 +78,11 @@ const drawChart = (() => {
         const index = nearest(line.xs, wanted), range = line.low ? ` (${short(line.low[index])} to ${short(line.high[index])})` : "";
         return `${line.title} ${short(line.ys[index])}${range}`;
       });
-      reading.textContent = `after ${grouped(lines[0].xs[at])} ${unit}: ${texts.join("; ")}`;
+      reading.textContent = `${before} ${short(lines[0].xs[at])} ${unit}: ${texts.join("; ")}`;
     };
     root.addEventListener("pointermove", (event) => {
-      const bounds = root.getBoundingClientRect(), wanted = ((((event.clientX - bounds.left) / bounds.width) * width - LEFT) / (width - LEFT - RIGHT)) * last;
-      read(Math.min(Math.max(wanted, 0), last));
+      const bounds = root.getBoundingClientRect(), place = (((event.clientX - bounds.left) / bounds.width) * width - LEFT) / (width - LEFT - RIGHT), inside = Math.min(Math.max(place, 0), 1);
+      read(isLog ? first * (last / first) ** inside : first + inside * (last - first));
     });
     root.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

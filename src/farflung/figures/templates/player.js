@@ -6,7 +6,7 @@
   const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
   const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let runs = JSON.parse(byId("runs").textContent);
-  let panels = [], isPlaying = false, lastFrame = 0, progress = 0;
+  let panels = [], bodies = [], isPlaying = false, lastFrame = 0, progress = 0;
 
   const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
   const options = (select, pairs) => {
@@ -90,9 +90,72 @@
       if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
       options(byId("layer"), layers);
     }
+    byId("bodies").replaceChildren();
+    bodies = runs.filter((run) => run.body).map((run) => {
+      const figure = add(byId("bodies"), "figure"), canvas = add(figure, "canvas", { role: "img" });
+      return { run, canvas, caption: add(figure, "figcaption") };
+    });
+    byId("space").hidden = bodies.length === 0;
     buildCurves();
     buildAbout();
     draw();
+  }
+
+  // Bodies in space, seen from the side and a little from above; the camera follows them, and lines lie on the ground, a metre apart.
+  const TILT = 0.35, METRES_SEEN = 2.4, MARGIN = 1.25, MOST_LINES = 60;
+  function drawBodies({ run, canvas, caption }) {
+    const { body } = run, [paths, times, limbs] = body.shape, all = points(body), agent = byId("agent").value, yaw = (+byId("yaw").value * Math.PI) / 180;
+    const time = Math.min(Math.round((progress * momentOf(panels[0]).stride) / body.stride), times - 1);
+    const at = (path, limb, end) => {
+      const start = 3 * (2 * ((path * times + time) * limbs + limb) + end);
+      return all[start] === ENDED ? null : [0, 1, 2].map((axis) => body.low[axis] + ((body.high[axis] - body.low[axis]) * all[start + axis]) / (ENDED - 1));
+    };
+    const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => (agent === "all" || +agent >= paths || path === +agent) && at(path, 0, 0));
+    const turned = ([x, y, z]) => {
+      const across = x * Math.cos(yaw) + y * Math.sin(yaw), depth = y * Math.cos(yaw) - x * Math.sin(yaw);
+      return [across, z * Math.cos(TILT) + depth * Math.sin(TILT), depth * Math.cos(TILT) - z * Math.sin(TILT)];
+    };
+    const width = canvas.clientWidth || 320, height = Math.round(0.6 * width), ratio = devicePixelRatio || 1, context = canvas.getContext("2d");
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    canvas.style.height = `${height}px`;
+    context.scale(ratio, ratio);
+    context.fillStyle = themed("--free");
+    context.fillRect(0, 0, width, height);
+    const text = shown.length ? `step ${time * body.stride} of ${run.horizon}: ${shown.length} of ${paths} bodies` : `step ${time * body.stride} of ${run.horizon}: all episodes have ended`;
+    caption.replaceChildren();
+    add(caption, "b", {}, run.title);
+    caption.append(text);
+    canvas.setAttribute("aria-label", `${run.title} in space, ${text}`);
+    if (!shown.length) return;
+    const pieces = shown.flatMap((path) => Array.from({ length: limbs }, (_, limb) => ({ path, limb, ends: [0, 1].map((end) => at(path, limb, end)) })));
+    const seen = pieces.flatMap((piece) => piece.ends.map(turned)), range = (axis) => seen.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]);
+    const [[left, right], [bottom, top]] = [range(0), range(1)], middle = [(left + right) / 2, (bottom + top) / 2];
+    const scale = Math.min(width / Math.max(MARGIN * (right - left), METRES_SEEN), height / Math.max(MARGIN * (top - bottom), 0.6 * METRES_SEEN));
+    const toScreen = ([x, y]) => [width / 2 + scale * (x - middle[0]), height / 2 - scale * (y - middle[1])];
+    const line = (from, to) => {
+      context.beginPath();
+      context.moveTo(...toScreen(turned(from)));
+      const [x, y] = toScreen(turned(to));
+      context.lineTo(x + 0.01, y); // a canvas draws no line of length zero, such as that of a ball
+      context.stroke();
+    };
+    const centre = [0, 1].map((axis) => mean(pieces.map((piece) => piece.ends[0][axis]))), reach = (1.5 * (width + height)) / scale, step = Math.ceil((2 * reach) / MOST_LINES), far = step * Math.ceil(reach / step);
+    context.strokeStyle = themed("--grid");
+    for (let number = -far; number <= far; number += step) {
+      const [x, y] = centre.map((value) => Math.round(value / step) * step + number), [x0, y0] = centre;
+      line([x, y0 - far, 0], [x, y0 + far, 0]);
+      line([x0 - far, y, 0], [x0 + far, y, 0]);
+    }
+    context.lineCap = "round";
+    pieces.sort((a, b) => turned(b.ends[0])[2] + turned(b.ends[1])[2] - turned(a.ends[0])[2] - turned(a.ends[1])[2]);
+    for (const { path, limb, ends } of pieces) {
+      for (const [style, wider] of [[themed("--text"), 2], [color(path, paths), 0]]) {
+        context.strokeStyle = style;
+        context.lineWidth = Math.max(2, 2 * scale * body.radii[limb]) + wider;
+        line(...ends);
+      }
+    }
   }
 
   // One panel: cells, walls, arrows, traces and agents.
@@ -107,8 +170,8 @@
     const margin = 6, scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom));
     const [scaleX, scaleY] = plane.isToScale ? [scale, scale] : [(width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom)];
     const shiftX = (width - scaleX * (right - left)) / 2, shiftY = (height - scaleY * (top - bottom)) / 2;
-    const toX = (x) => shiftX + scaleX * (x - left), toY = (y) => height - shiftY - scaleY * (y - bottom);
-    const box = (x0, x1, y0, y1) => [toX(x0), toY(y1), scaleX * (x1 - x0), scaleY * (y1 - y0)];
+    const toX = (x) => shiftX + scaleX * (x - left), toY = plane.rowsPointDown ? (y) => shiftY + scaleY * (y - bottom) : (y) => height - shiftY - scaleY * (y - bottom);
+    const box = (x0, x1, y0, y1) => [toX(x0), Math.min(toY(y0), toY(y1)), scaleX * (x1 - x0), scaleY * (y1 - y0)];
     const now = Math.min(Math.round(progress), times - 1), episode = Math.min(+byId("episode").value, episodes - 1);
     const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => agent === "all" || +agent >= paths || path === +agent);
     context.scale(ratio, ratio);
@@ -244,6 +307,8 @@
     byId("moment").setAttribute("aria-valuetext", momentOf(panels[0]).label);
     byId("play").textContent = isPlaying ? "Pause" : "Play";
     const texts = panels.map((panel) => drawPanel(panel, !isPlaying));
+    byId("yaw-text").textContent = `${byId("yaw").value}°`;
+    bodies.forEach(drawBodies);
     if (!isPlaying) byId("status").textContent = texts[0];
     markMoment();
   }
@@ -359,7 +424,7 @@
     progress = +byId("time").value;
     draw();
   });
-  for (const id of ["moment", "episode", "agent", "layer"]) byId(id).addEventListener("input", draw);
+  for (const id of ["moment", "episode", "agent", "layer", "yaw"]) byId(id).addEventListener("input", draw);
   for (const id of ["metric", "seeds", "axis"]) byId(id).addEventListener("input", drawCurves);
   for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
   addEventListener("resize", () => {

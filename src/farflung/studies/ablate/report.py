@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from farflung.config import CREDITS, PAPER_WORLDS, PRESETS
-from farflung.figures.curves import draw_curve
-from farflung.figures.pages import VERDICT_CLASSES, Plot, Row, Table, Value, versions, write_page
+from farflung.figures.curves import as_line, draw_curve
+from farflung.figures.pages import VERDICT_CLASSES, Chart, Plot, Row, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from farflung.runs.destinations import Destination
 from farflung.runs.run import PAGE, final_values
@@ -29,10 +29,18 @@ from farflung.studies.ablate.experiment import (
     Pair,
     Setting,
     folder_of,
+    objective_name,
 )
 
 _NEVER = "never"
 _COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBINED: "#0b2f57"}
+_OBJECTIVE_METRICS = {
+    "entropy": "entropy of the team's states (of the ceiling)",
+    "individual_entropy": "own entropy of an agent",
+    "diversity": "diversity (skills)",
+    "trajectory_entropy": "entropy of trajectories",
+}
+"""The metrics that objectives maximise, in nats."""
 _Comparisons = Mapping[tuple[Setting, str], Difference]
 """By how many percentage points of the ceiling the defaults' team is above each baseline."""
 
@@ -88,6 +96,7 @@ def _values(ablation: Ablation, comparisons: _Comparisons) -> dict[str, Any]:
         "parts": _part_table(ablation),
         "variances": _variance_table(ablation),
         "together": _together_table(ablation, comparisons),
+        "objectives": _objective_table(ablation),
         "settings": _settings(ablation),
     }
 
@@ -170,6 +179,28 @@ def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
     return Table(head, rows)
 
 
+def _objective_table(ablation: Ablation) -> Table:
+    """What each objective gives by all of them: the final metrics, as means over the seeds."""
+    rows: list[Row] = []
+    for setting in ablation.settings:
+        for objective, variant in _objectives(ablation):
+            found = {name: values.mean() for name, values in _final(ablation, setting, variant).items()}
+            texts = [f"{found[name]:.3f}" for name in _OBJECTIVE_METRICS]
+            texts[0] = f"{texts[0]} ({ablation.outcome(setting, variant).percentages.mean():.1f}%)"
+            rows.append((f"{setting}: {objective}", [_linked(texts[0], setting, variant), *texts[1:]]))
+    return Table(("maximised", *_OBJECTIVE_METRICS.values()), rows)
+
+
+def _objectives(ablation: Ablation) -> list[tuple[str, str]]:
+    """The objectives, with the names of their variants."""
+    return [("state", DEFAULTS), *((each, objective_name(each)) for each in ablation.config.objectives)]
+
+
+def _final(ablation: Ablation, setting: Setting, variant: str) -> dict[str, np.ndarray]:
+    run = ablation.runs[setting, variant]
+    return {name: values for name, values in final_values(run.updates, run.metrics).items() if name in _OBJECTIVE_METRICS}
+
+
 def _settings(ablation: Ablation) -> dict[str, str]:
     config = ablation.config
     first = ablation.runs[ablation.settings[0], DEFAULTS]
@@ -213,6 +244,7 @@ def _plots(ablation: Ablation) -> dict[str, Plot]:
             f"Each credit with {_shown_optimizer(ablation)} at its best learning rate, and the paper's preset, in "
             f"{worlds} worlds. Mean and 95% confidence interval {seeds}. The axis of steps is logarithmic.",
             partial(_credit_curves, ablation, most),
+            charts=[_credit_chart(ablation, setting) for setting in ablation.settings if setting.agents == most],
         ),
         "variance": Plot(
             f"Variance of the gradient, {most} agents",
@@ -249,6 +281,16 @@ def _tables(ablation: Ablation, comparisons: _Comparisons) -> dict[str, list[Seq
             tables["steps"].append((*row, outcome.steps_to_paper, times_fewer, outcome.steps_to_95, outcome.steps_to_99))
     for (setting, stage), found in ablation.variances.items():
         tables["variances"] += [(*setting, stage, credit, variance) for credit, variance in found.items()]
+    tables["objectives"] = [
+        (*setting_names, "objective", "metric", "seed", "value"),
+        *(
+            (*setting, objective, metric, seed, value)
+            for setting in ablation.settings
+            for objective, variant in _objectives(ablation)
+            for metric, values in _final(ablation, setting, variant).items()
+            for seed, value in zip(ablation.config.seed_values, values.tolist(), strict=True)
+        ),
+    ]
     tables["together"] += [(*setting, name, *found, found.verdict) for (setting, name), found in comparisons.items()]
     return tables
 
@@ -267,6 +309,18 @@ def _credit_curves(ablation: Ablation, agents: int) -> Figure:
         _draw_curves(axis, ablation, setting)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     return figure
+
+
+def _credit_chart(ablation: Ablation, setting: Setting) -> Chart:
+    """The panel of a setting in `_credit_curves`, to be read with the pointer."""
+    line = partial(as_line, metric="normalized_entropy", over="steps")
+    lines = [line(ablation.runs[setting, "paper"], title="the paper's preset (total, SGD)", color=RED, dash="6 3")]
+    for credit in ablation.config.credits:
+        run = ablation.runs[setting, ablation.best(Pair(credit, _shown_optimizer(ablation)))]
+        lines.append(line(run, title=f"{credit}, {_shown_optimizer(ablation)}", color=_COLORS[credit]))
+    level = {"title": "ceiling", "value": ablation.ceilings[setting].normalized_bound, "dash": "2 3"}
+    across = "environment steps of one team (logarithmic)"
+    return Chart(f"{setting}: entropy / log(states)", lines, [level], across, "steps", scale="log")
 
 
 def _shown_optimizer(ablation: Ablation) -> str:

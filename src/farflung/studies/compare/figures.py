@@ -1,27 +1,30 @@
-"""The figure of `farflung compare`."""
+"""The figure and the page of `farflung compare`."""
 
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from farflung.figures.pages import Chart, Picture, Table, Value, render
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.studies.compare.comparison import Comparison, Estimate
 
 _TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
 _COLORS = (BLUE, ORANGE, GREEN, RED, GREY, "#0b2f57")
-_DASHES = ("-", "--", "-.", ":")
+_DASHES = {"-": "none", "--": "6 3", "-.": "8 3 2 3", ":": "2 3"}
+"""Dashes in matplotlib, and in SVG."""
 
 
 @mpl.rc_context(STYLE)
 def compared(comparison: Comparison) -> Figure:
     """Aggregates, performance profiles, probabilities of improvement and sample efficiency of the algorithms."""
-    # Dashes distinguish the algorithms in grey print, too.
-    each = zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
-    looks = {name: {"color": color, "ls": dashes} for name, color, dashes in each}
+    looks = {name: {"color": color, "ls": dashes} for name, color, dashes in _looks(comparison)}
     measures = list(next(iter(comparison.aggregates.values())))
     heights = (0.9 + 0.3 * len(looks), max(3.2, 0.8 + 0.4 * len(comparison.improvements)))
     longest = max(map(len, looks))
@@ -53,6 +56,67 @@ def compared(comparison: Comparison) -> Figure:
     tasks = " · ".join(comparison.tasks) if len(comparison.tasks) <= 4 else f"{len(comparison.tasks)} tasks"
     figure.suptitle(f"{plain(tasks)}, with 95% intervals over seeds", fontweight="bold")
     return figure
+
+
+def comparison_page(
+    comparison: Comparison, svg: bytes, pages: Mapping[tuple[str, str], Sequence[str]], files: Sequence[str] = ()
+) -> str:
+    """The HTML of a comparison: tables, the figure, and its curves to be read with the pointer.
+
+    Args:
+        svg: the figure.
+        pages: where the pages of an algorithm's runs on a task are.
+        files: names of files beside the page, to link to.
+    """
+    measures = [_TITLES[measure] for measure in next(iter(comparison.aggregates.values()))]
+    decimals = 2 if comparison.metric in ("percent_of_ceiling", "support", "return") else 3
+
+    def value(found: Estimate) -> Value:
+        return Value(f"{found.value:.{decimals}f}", "", (f"{found.low:.{decimals}f} to {found.high:.{decimals}f}",))
+
+    scores = [(name, list(map(value, found.values()))) for name, found in comparison.aggregates.items()]
+    improvements = [(f"{better} over {worse}", [value(found)]) for (better, worse), found in comparison.improvements.items()]
+    tasks = []
+    for name, array in comparison.scores.items():
+        ends = [(own.mean(), f"{own.min():.{decimals}f} to {own.max():.{decimals}f}") for own in array.T]
+        cells = []
+        for task, (mean, spread) in zip(comparison.tasks, ends, strict=True):
+            links = pages.get((name, task), ())
+            notes = (spread, f"the first of {len(links)} runs") if len(links) > 1 else (spread,)
+            cells.append(Value(f"{mean:.{decimals}f}", "", notes, link=next(iter(links), "")))
+        tasks.append((name, cells))
+    caption = f"The share of runs above each score{', and learning curves' * bool(comparison.curves)}, with 95% intervals."
+    return render(
+        "compare.html.j2",
+        version=version("farflung"),
+        metric=metric_label(comparison).capitalize(),
+        pictures=[Picture("figure-comparison", "Profiles and curves", caption, svg, list(_charts(comparison)))],
+        scores=Table(["algorithm", *measures], scores),
+        improvements=Table(["algorithms", "probability"], improvements),
+        tasks=Table(["algorithm", *comparison.tasks], tasks),
+        left_out=comparison.left_out,
+        files=files,
+    )
+
+
+def _charts(comparison: Comparison) -> Iterator[Chart]:
+    label, looks = metric_label(comparison), list(_looks(comparison))
+
+    def line(name: str, places: Any, found: Estimate, color: str, dashes: str) -> dict[str, Any]:
+        band = {"ys": found.value, "low": found.low, "high": found.high}
+        return {"title": name, "xs": places, **band, "color": color, "dash": _DASHES[dashes]}
+
+    lines = [line(name, comparison.thresholds, comparison.profiles[name], *look) for name, *look in looks]
+    yield Chart("Performance profile: share of runs above a score", lines, (), label, label, "above", "cut")
+    if comparison.curves:
+        lines = [line(name, np.round(comparison.steps[name]), comparison.curves[name], *look) for name, *look in looks]
+        across = "environment steps of one team (logarithmic)"
+        yield Chart(f"Sample efficiency: IQM of {label}", lines, (), across, "steps", scale="log")
+
+
+def _looks(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """The colour and the dashes of each algorithm; dashes distinguish them in grey print, too."""
+    return zip(comparison.scores, itertools.cycle(_COLORS), itertools.cycle(_DASHES), strict=False)
 
 
 def metric_label(comparison: Comparison) -> str:

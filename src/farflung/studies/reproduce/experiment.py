@@ -29,7 +29,7 @@ from farflung.runs.run import Run
 from farflung.studies.concentration.experiment import as_distributions, measured_samples
 from farflung.studies.reproduce.claims import DELTA, EPSILON, Cell, Findings, Training
 from farflung.studies.reproduce.theorems import TheoremChecks, check_theorems
-from farflung.studies.suite import SuiteStatus, compiling_threads, train_all
+from farflung.studies.suite import Elsewhere, SuiteStatus, compiling_threads, train_all
 from farflung.training.metrics import occupancy
 from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
@@ -75,12 +75,14 @@ def reproduce(
     force: bool = False,
     on_progress: Callable[[SuiteStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Reproduction:
     """Trains all runs that are not yet in the folder `out`, saves each run there, and measures all of them.
 
     Args:
         force: delete the results in the folder if another version or other settings wrote them.
         on_note: called with a message about each unusable run in the folder; such a run is trained again.
+        elsewhere: trains in other processes, such as those of a cluster.
     """
     report, note = on_progress or (lambda _: None), on_note or (lambda _: None)
     contents = {"farflung": version("farflung"), "updates": config.updates, "seeds": list(config.seed_values)}
@@ -95,6 +97,8 @@ def reproduce(
     # The pool measures the random policy while teams train, and then the trained policies.
     with claimed(out) as place, compiling_threads() as pool:
         open_collection(place, contents, force=force)
+        if elsewhere is not None:
+            elsewhere(groups, place.folder)
         training_runs = train_all(groups, worlds, place.folder, pool, report, note)
         random = [pool.submit(collect, config, {}, name, "random", world) for name, world in worlds.items()]
         ceilings = {

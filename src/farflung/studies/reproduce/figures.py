@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy import special
 
 from farflung.config import Concentration
-from farflung.figures.curves import draw_ceiling, draw_curve
+from farflung.figures.curves import as_line, draw_ceiling, draw_curve
 from farflung.figures.maps import draw_on_map, draw_policy
+from farflung.figures.pages import Chart
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, VISITS
 from farflung.runs.run import Run, typical_seed
 from farflung.runs.statistics import mean_and_interval
@@ -74,6 +75,25 @@ def learning_curves(runs: Runs, findings: Findings, agents: Sequence[int]) -> Fi
         handles.append(Line2D([], [], color=color, ls=":", label=f"ceiling for {number}"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(agents), frameon=False)
     return figure
+
+
+def learning_charts(runs: Runs, findings: Findings, agents: Sequence[int]) -> list[Chart]:
+    """The panels of `learning_curves`, to be read with the pointer."""
+    labels = {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
+    charts = []
+    for metric, label in labels.items():
+        for world in dict.fromkeys(cell.world for cell in runs):
+            lines, levels = [], []
+            for number, color in _colored(agents):
+                names = {"team": (f"{number} agents", "none"), "single": (f"1 agent, {number} trajectories", "6 3")}
+                for kind, (name, dash) in names.items():
+                    run = runs[Cell(world, number, kind)]
+                    lines.append(as_line(run, metric, name, color=to_hex(color), stride=_STRIDE, dash=dash))
+                if metric == "normalized_entropy":
+                    bound = findings.ceilings[world, number].normalized_bound
+                    levels.append({"title": f"ceiling for {number}", "value": bound, "dash": "2 3", "color": to_hex(color)})
+            charts.append(Chart(f"{world}: {label}", lines, levels))
+    return charts
 
 
 @mpl.rc_context(STYLE)

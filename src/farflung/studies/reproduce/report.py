@@ -518,7 +518,15 @@ def _plots(reproduction: Reproduction, sections: Sequence[_Section]) -> dict[str
         for world in figures.deterministic(findings.worlds)[:2]:
             drawings[f"policies-{world}"] = partial(figures.policies, runs, findings, world, most)
         formats = ("png", "svg") if findings is first else ("svg",)
-        plots |= {f"{name}-{training}": Plot(*texts[name], draw, formats) for name, draw in drawings.items() if name in texts}
+        charts = {
+            name: figures.learning_charts(runs, findings, shown)
+            for name, shown in (("learning-curves", ends), ("learning-curves-others", others))
+        }
+        plots |= {
+            f"{name}-{training}": Plot(*texts[name], draw, formats, charts.get(name, ()))
+            for name, draw in drawings.items()
+            if name in texts
+        }
     shared: dict[str, Callable[[], Figure]] = {
         "concentration": partial(figures.concentration, first, sampled, most),
         "convergence": partial(figures.convergence, reproduction.theorems.convergence),
