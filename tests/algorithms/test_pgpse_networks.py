@@ -122,7 +122,7 @@ def test_the_mean_gradient_is_that_of_the_expected_entropy(credit, world):
 def test_an_episode_stops_where_the_world_says_so():
     world = Walk(ends_at=1.0, horizon=4)
     team = jax.jit(PGPSE(3, networks=Networks((3,))).init)(jax.random.key(0), world).team
-    states, _, broken, _ = play(jax.random.key(1), team, world, 8, 2)
+    states, _, broken, *_ = play(jax.random.key(1), team, world, 8, 2)
     places = np.asarray(states[..., 0]).reshape(-1, 5)
     for episode in places:
         end = np.flatnonzero(episode == 1.0)
@@ -135,7 +135,7 @@ def test_a_state_that_is_not_finite_ends_its_episode_and_is_reported_with_update
     world = Walk(breaks_at=2.0, horizon=4)
     algorithm = PGPSE(2, batch_size=8, credit="causal", optimizer="adam", learning_rate=0.01, networks=Networks((3,)))
     team = jax.jit(algorithm.init)(jax.random.key(0), world).team
-    states, _, broken, _ = play(jax.random.key(1), team, world, 32, 1)
+    states, _, broken, *_ = play(jax.random.key(1), team, world, 32, 1)
     is_real = np.isfinite(states[..., 0])
     assert set(np.unique(broken)) == {0, 2, 4}
     np.testing.assert_array_equal(is_real.sum(axis=-1), np.where(broken > 0, broken, 5))

@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from farflung.numerics.arrays import exact_sum, log_softmax, ordered_sum
+from farflung.numerics.spread import num_parts
 from farflung.policies import NeuralPolicy, TabularSoftmax
 
 _DAMPING = 0.03
@@ -21,11 +22,16 @@ Visits = Float[Array, "agent *time state"]
 """The number of actions taken with each row of a team's tables, per batch element."""
 
 
-def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]]) -> optax.GradientTransformationExtraArgs:
+def optimizer(
+    name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]], mesh_axis: str | None = None
+) -> optax.GradientTransformationExtraArgs:
     """Turns gradients of a team's parameters into steps; for tables, `update` needs the `visits` as well.
 
     `natural` divides by the Fisher information, so steps don't depend on how often a state is visited. `trust-region` goes in
     the same direction until the policies have changed by a KL divergence of `learning_rate`.
+
+    Args:
+        mesh_axis: the axis of the mesh along which the agents are spread.
     """
     chain: dict[str, tuple[optax.GradientTransformation, ...]] = {
         "sgd": (_sum_over_time(optax.sgd(learning_rate)),),
@@ -33,7 +39,7 @@ def optimizer(name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, 
         "natural": (_by_fisher_information(), _sum_over_time(optax.sgd(learning_rate))),
         "trust-region": (_by_fisher_information(), _sum_over_time(optax.scale(-1.0)), _to_divergence(learning_rate)),
     }
-    return optax.with_extra_args_support(optax.chain(*chain[name], _slow_own_parts()))
+    return optax.with_extra_args_support(optax.chain(*chain[name], _slow_own_parts(mesh_axis)))
 
 
 def _by_fisher_information() -> optax.GradientTransformationExtraArgs:
@@ -75,7 +81,7 @@ def _sum_over_time(inner: optax.GradientTransformation) -> optax.GradientTransfo
     return optax.GradientTransformation(lambda team: inner.init(split(team)), update)
 
 
-def _slow_own_parts() -> optax.GradientTransformation:
+def _slow_own_parts(mesh_axis: str | None) -> optax.GradientTransformation:
     r"""Shortens the steps of what each of m agents owns beside parts that all of them share, by $\sqrt{m}$.
 
     An agent's own part sees a share 1 / m of the data, so that its gradient is as noisy as that of $1 / m$ of a batch.
@@ -84,7 +90,7 @@ def _slow_own_parts() -> optax.GradientTransformation:
     def slower(steps: Any) -> Any:
         if not isinstance(steps, NeuralPolicy):
             return steps
-        share = 1 / math.sqrt(steps.num_agents)
+        share = 1 / math.sqrt(steps.num_agents * num_parts(mesh_axis))
         return jax.tree.map(lambda step, is_own: step * share if is_own else step, steps, steps.own_parts)
 
     def update(steps: Any, state: Any, params: Any = None) -> tuple[Any, Any]:

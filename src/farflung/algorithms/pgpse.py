@@ -17,6 +17,7 @@ from farflung.config.options import OBJECTIVE
 from farflung.entropy.credit import CREDITS, Credit, independent, recombined
 from farflung.entropy.named import named_objective
 from farflung.entropy.objective import Objective, ObjectiveIn
+from farflung.numerics import spread
 from farflung.policies import Networks, TabularSoftmax, log_probabilities, networks_of, neural_team, softmax_team
 from farflung.policies.rollout import Trajectories, acted_in
 
@@ -78,6 +79,8 @@ class PGPSE(eqx.Module):
     """How far the probability of an action may move within a batch, relative to what it was, before the action is ignored."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team, such as a `Utility`; None for the entropy of the states."""
+    mesh_axis: str | None = eqx.field(static=True, default=None)
+    """The axis of the mesh along which the agents are spread over devices, in which `learn` sees some of them; None for all."""
 
     def __check_init__(self) -> None:
         for name in ("num_agents", "num_trajectories", "batch_size", "num_combinations", "steps_per_batch"):
@@ -122,20 +125,29 @@ class PGPSE(eqx.Module):
         self, world: Any, states: Array, team: Any, objective: Objective | None = None
     ) -> Float[Array, "batch agent #trajectory #time"]:
         """The weight of each action's score: its credit, divided by the batch size, times the weight of a trajectory."""
-        credit = self.credit if callable(self.credit) else CREDITS[self.credit]
-        if self.is_independent:
-            credit = independent(credit)
-        if self.num_combinations > 1:
-            credit = recombined(credit, self.num_combinations)
-        batch_size, num_agents = states.shape[:2]
+        (batch_size, num_agents), axis = states.shape[:2], self.mesh_axis
         if objective is None:
-            objective = world.entropy if self.objective is None else self.objective(world, team)
-        weights = jnp.asarray(credit(objective, states))
+            objective = world.entropy if self.objective is None else self.objective(world, spread.gathered_team(team, axis))
+        first, seen, is_exchanged = spread.first_of(axis, num_agents), states, False
+        if axis is not None and not self.is_independent:
+            if objective.across is not None and not callable(self.credit):
+                objective = objective.across(axis)
+            else:
+                first, seen, is_exchanged = 0, spread.gathered(states, axis, 1), True
+        weights = jnp.asarray(self._credit(first)(objective, seen))
+        if is_exchanged and weights.ndim > 1 and weights.shape[1] > 1:
+            weights = spread.own_part(weights, axis, 1)
         shape = (*states.shape[:3], states.shape[3] - 1)
         if weights.ndim != len(shape) or any(size not in (1, most) for size, most in zip(weights.shape, shape, strict=True)):
             raise ValueError(f"a credit gives each action a weight, an array of the shape {shape}, not {weights.shape}")
         weights = weights / batch_size * jnp.asarray(self.trajectory_weight)
         return jnp.broadcast_to(weights, (batch_size, num_agents, *weights.shape[2:]))
+
+    def _credit(self, first_agent: int | Int[Array, ""]) -> Credit:
+        credit = self.credit if callable(self.credit) else CREDITS[self.credit]
+        if self.is_independent:
+            credit = independent(credit)
+        return credit if self.num_combinations == 1 else recombined(credit, self.num_combinations, first_agent)
 
     def gradient(self, world: Any, team: Any, trajectories: Trajectories) -> Any:
         r"""$\frac{1}{B} \sum_b \sum_{k, t} w\, \nabla \log \pi_{\theta_i}(a_t \mid s_t)$ for each agent i."""
@@ -146,8 +158,9 @@ class PGPSE(eqx.Module):
         bonus = None
         if self.entropy_bonus is not None:
             decayed = jnp.asarray(self.entropy_bonus) * jnp.asarray(self.bonus_decay) ** state.num_updates
-            bonus = decayed / math.prod(acted.shape[:4])
-        descent = jax.tree.map(jnp.negative, team.gradient(acted, trajectories.actions, weights, bonus))
+            bonus = decayed / (math.prod(acted.shape[:4]) * spread.num_parts(self.mesh_axis))
+        gradient = spread.summed_if_shared(team.gradient(acted, trajectories.actions, weights, bonus), self.mesh_axis)
+        descent = jax.tree.map(jnp.negative, gradient)
         visits = team.visits_by_agent(acted) / self.batch_size if isinstance(team, TabularSoftmax) else None
         steps, optimizer_state = self._optimizer().update(descent, state.optimizer_state, team, visits=visits)
         return state._replace(team=optax.apply_updates(team, steps), optimizer_state=optimizer_state)
@@ -165,7 +178,7 @@ class PGPSE(eqx.Module):
         def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
             return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
 
-        return optimizer(self.optimizer, learning_rate)
+        return optimizer(self.optimizer, learning_rate, self.mesh_axis)
 
 
 def pgpse(config: Explore, world: Any, *, credit: Credit | None = None, objective: ObjectiveIn | None = None) -> PGPSE:

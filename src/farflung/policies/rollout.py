@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from farflung.numerics import spread
 from farflung.numerics.arrays import runs_on_cpu
-from farflung.numerics.noise import uniform_rows, uniforms
+from farflung.numerics.noise import Part, uniform_rows, uniforms
 from farflung.worlds.world import CompiledWorld
 
 
@@ -30,6 +31,8 @@ class Trajectories(NamedTuple):
     acting: Int[Array, "batch agent trajectory time"] | None = None
     """If numbered states are stepped on the host: the states in which actions were taken, and the last row of the tables for
     the time after an episode's end, when none were."""
+    rewards: Float[Array, "batch agent trajectory time"] | None = None
+    """If copies are stepped on the host: what the environment has paid for each action."""
 
 
 def acted_in(trajectories: Trajectories) -> Array:
@@ -48,18 +51,29 @@ def acted_in(trajectories: Trajectories) -> Array:
     return jnp.where(has_acted[..., None], states[:, :, :, :-1], jnp.nan)
 
 
-@partial(jax.jit, static_argnames=("batch_size", "num_trajectories"))
-def play(key: PRNGKeyArray, team: Any, world: CompiledWorld, batch_size: int, num_trajectories: int) -> Trajectories:
-    """Plays `batch_size` times `num_trajectories` episodes with each agent of a team, in its own copies of the world."""
+@partial(jax.jit, static_argnames=("batch_size", "num_trajectories", "mesh_axis"))
+def play(
+    key: PRNGKeyArray, team: Any, world: CompiledWorld, batch_size: int, num_trajectories: int, mesh_axis: str | None = None
+) -> Trajectories:
+    """Plays `batch_size` times `num_trajectories` episodes with each agent of a team, in its own copies of the world.
+
+    Args:
+        mesh_axis: the axis of the mesh along which the agents are spread, if `team` is not all of them. An agent's random
+            numbers don't depend on that.
+    """
     copies = (batch_size, team.num_agents, num_trajectories)
+    part = None
+    if mesh_axis is not None:
+        num_agents = team.num_agents * spread.num_parts(mesh_axis)
+        part = Part(2, spread.first_of(mesh_axis, team.num_agents), num_agents)
     num_reset, num_act = world.num_reset_uniforms, team.num_uniforms
     num_step = num_act + world.num_step_uniforms
     num_steps = num_step * world.horizon
     shape = (num_steps + num_reset, *copies)
     if world.projection is not None:
-        noise = uniforms(key, shape)
+        noise = uniforms(key, shape, part)
         return _play_vectors(team, world, noise[num_steps:], noise[:num_steps].reshape(num_step, world.horizon, *copies))
-    noise_at = uniform_rows(key, shape)
+    noise_at = uniform_rows(key, shape, part)
 
     def stacked(rows: list[Array]) -> Float[Array, "batch agent trajectory uniform"]:
         return jnp.stack(rows, axis=-1) if rows else jnp.zeros((*copies, 0))
@@ -118,14 +132,20 @@ def _play_vectors(
         executed = team.executed(actions).reshape(num_copies, *actions.shape[3:])
         world_noise = noise[num_act:].reshape(world.num_step_uniforms, num_copies).T
         following = jax.vmap(world.step_from)(world_noise, state, executed)
-        observed = jax.vmap(world.observe)(following)
+        # Without a barrier, the CPU's compiler computes a part of the step once more for each use of an observation.
+        observed = jax.lax.optimization_barrier(jax.vmap(world.observe)(following))
         is_broken = ~is_over & ~jnp.all(jnp.isfinite(observed), axis=-1)
         goes_on = ~(is_over | is_broken)
 
         def where_it_goes_on(new: Array, old: Array) -> Array:
             return jnp.where(goes_on.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        state = jax.tree.map(where_it_goes_on, following, state)
+        # Nothing is recorded after the end, so a copy may step on. Its floats stay: a simulator's loop may never end on an
+        # infinite one. Whole numbers can't be infinite, and a grid is changed in place, faster than by a choice of two grids.
+        def held(new: Array, old: Array) -> Array:
+            return where_it_goes_on(new, old) if jnp.issubdtype(new.dtype, jnp.floating) else new
+
+        state = jax.tree.map(held, following, state)
         seen = where_it_goes_on(observed, jnp.full_like(observed, jnp.nan))
         return (state, seen, ~goes_on | jax.vmap(world.is_over)(state)), (seen, actions, jnp.where(is_broken, time + 1, 0))
 

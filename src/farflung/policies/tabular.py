@@ -35,6 +35,10 @@ class TabularSoftmax(eqx.Module):
     axes = 0
     """The agent axis of a team's leaves, for `vmap`."""
 
+    def __check_init__(self) -> None:
+        if len(getattr(self.logits, "shape", ())) < 2:
+            raise ValueError(f"logits must be an array [..., state, action], not {self.logits!r:.80}")
+
     @property
     def num_agents(self) -> int:
         """The number of agents of a team."""
@@ -127,6 +131,17 @@ class TabularSoftmax(eqx.Module):
             return by_agent
         own = jnp.asarray(bonus) * self.visits_by_agent(states)[..., None] * self.entropy_score()
         return dataclasses.replace(by_agent, logits=by_agent.logits + own)
+
+    def rows(self, states: Int[Array, "*batch time"]) -> Int[Array, "*batch time"]:
+        """The row of `as_stationary` by which one acts in each of the states."""
+        return self._row(_times(states), states)
+
+    def as_stationary(self) -> "TabularSoftmax":
+        """The same tables with one axis for times and states."""
+        if not self.is_time_dependent:
+            return self
+        *axes, num_times, num_states, num_actions = self.logits.shape
+        return TabularSoftmax(self.logits.reshape(*axes, num_times * num_states, num_actions))
 
     @property
     def _num_rows(self) -> int:

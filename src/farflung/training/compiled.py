@@ -1,9 +1,16 @@
-"""Updates of compiled worlds: one program for many updates, with the seeds spread over all devices."""
+"""Updates of compiled worlds: one program for many updates.
 
+The seeds are spread over the devices of a process. If several processes train together, so are the agents, over the processes
+and the devices that the seeds leave: each device has the policies of its agents, plays them and learns them.
+"""
+
+import contextlib
+import dataclasses
+import math
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +20,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt
 
 from farflung.algorithms import Algorithm
-from farflung.numerics.compilation import ONCE, ReproducibleIfWorld
+from farflung.algorithms.pgpse import PGPSE
+from farflung.numerics import spread
+from farflung.numerics.compilation import ONCE, REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies.rollout import Trajectories, play
 from farflung.training.metrics import Metrics, measure_batch, measured_in
+from farflung.training.processes import Kind, Message, Processes, lost_if_failed, on_host
 from farflung.training.progress import (
     RECORDS_PER_CHUNK,
     Arrays,
@@ -27,13 +37,43 @@ from farflung.training.progress import (
     TrainingState,
     are_finite,
     first_arrays,
+    for_all_seeds,
     for_each_seed,
+    like,
     restored,
     shown_of,
+    unwrapped,
 )
 from farflung.worlds.world import CompiledWorld
 
 _tracing = threading.Lock()
+
+
+class _Layout(NamedTuple):
+    """How a training is laid over devices; one of the things that a program is compiled for."""
+
+    mesh: Mesh
+    """With the axes seed and agent."""
+    has_worlds: bool
+    """Whether each seed has its own world."""
+    state_specs: tuple[PartitionSpec, ...] = ()
+    structure: Any = None
+    """Where agents are spread over devices: how each array of the algorithm's state is, and the structure of that state."""
+
+    @property
+    def mesh_axis(self) -> str | None:
+        """The axis along which agents are spread; None if all are on one device."""
+        return None if self.structure is None else "agent"
+
+    @property
+    def arrays(self) -> Any:
+        """How the arrays of a training are spread."""
+        if self.structure is None:
+            return _BY_SEED
+        return Arrays(_BY_SEED, jax.tree.unflatten(self.structure, self.state_specs), _BY_SEED)  # type: ignore[arg-type]
+
+
+_BY_SEED, _EVERYWHERE = PartitionSpec("seed"), PartitionSpec()
 
 
 class CompiledRunner(Runner):
@@ -45,34 +85,131 @@ class CompiledRunner(Runner):
         world: CompiledWorld | Sequence[CompiledWorld],
         seeds: Sequence[int],
         training_state: TrainingState | None,
+        processes: Processes | None = None,
     ) -> None:
-        devices = jax.local_devices()[: len(seeds)]
-        self._mesh = Mesh(np.array(devices), ("seed",), axis_types=(AxisType.Auto,))
-        rows = np.pad(np.arange(len(seeds)), (0, -len(seeds) % len(devices)), mode="edge")
-
-        def spread(values: np.ndarray) -> Array:
-            return jax.device_put(np.asarray(values)[rows], NamedSharding(self._mesh, PartitionSpec("seed")))
-
-        self._has_worlds = isinstance(world, Sequence)
-        if isinstance(world, Sequence):
-            self._world = jax.tree.map(spread, _stacked(world, len(seeds)))
+        has_worlds = isinstance(world, Sequence)
+        self._processes = processes
+        if processes is None:
+            devices = np.array(jax.local_devices()[: len(seeds)])[:, None]
+            self._layout = _Layout(_mesh(devices), has_worlds)
         else:
-            self._world = jax.device_put(world, NamedSharding(self._mesh, PartitionSpec()))
-        self._algorithm = jax.tree.map(spread, for_each_seed(algorithm, len(seeds)))
-        keys = spread(np.asarray(seeds, np.uint32))
-        self.arrays: Arrays = _compiled(_begin, self._mesh, self._has_worlds, self._world, self._algorithm, keys)
+            one = algorithm[0] if isinstance(algorithm, Sequence) else algorithm
+            self._layout = _spread_layout(one, world, len(seeds), processes)
+            if self._layout.mesh_axis is not None:
+                algorithm = [dataclasses.replace(each, mesh_axis="agent") for each in for_all_seeds(algorithm, len(seeds))]
+        num_rows = self._layout.mesh.shape["seed"]
+        rows = np.pad(np.arange(len(seeds)), (0, -len(seeds) % num_rows), mode="edge")
+
+        def by_seed(values: np.ndarray, spec: PartitionSpec = _BY_SEED) -> Array:
+            return _put(np.asarray(values)[rows], NamedSharding(self._layout.mesh, spec))
+
+        if isinstance(world, Sequence):
+            self._world = jax.tree.map(by_seed, _stacked(world, len(seeds)))
+        else:
+            everywhere = NamedSharding(self._layout.mesh, _EVERYWHERE)
+            self._world = jax.tree.map(lambda leaf: _put(leaf, everywhere), world)
+        self._algorithm = jax.tree.map(by_seed, for_each_seed(algorithm, len(seeds)))
+        keys = by_seed(np.asarray(seeds, np.uint32))
+        self.arrays: Arrays = _compiled(_begin, self._layout, self._world, self._algorithm, keys)
         if training_state is not None:
-            self.arrays = restored(self.arrays, training_state.leaves, spread)
+            specs = [_BY_SEED, *self._layout.state_specs]  # of the keys and the state
+            specs += [_BY_SEED] * (len(training_state.leaves) - len(specs))
+            self.arrays = restored(self.arrays, training_state.leaves, by_seed, specs)
         self._is_compiled = False
+        if processes is not None:
+            self.runs_ahead = False  # each message waits for the work before it
+            processes.remember(self.arrays)
 
     def advance(self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
         padded = np.pad(recorded, (0, RECORDS_PER_CHUNK - len(recorded)))
         program = _advance[self._world]
         run = program if self._is_compiled else partial(_compiled, program)
         self._is_compiled = True
-        shared = (self._mesh, self._has_worlds, self._world, self._algorithm)
-        after, metrics, shown, is_finite = run(*shared, arrays, (first, last, padded, len(recorded)))
+        if self._processes is not None and self._processes.leads:
+            self._processes.send(Kind.ADVANCE, *self._processes.naming(arrays), first, last, *recorded.tolist())
+        with lost_if_failed() if self._processes is not None else contextlib.nullcontext():
+            found = run(self._layout, self._world, self._algorithm, arrays, (first, last, padded, len(recorded)))
+            if self._processes is not None:
+                jax.block_until_ready(found)
+        after, metrics, shown, is_finite = found
+        if self._processes is not None:
+            self._processes.remember(after)
+            metrics, shown, is_finite = jax.tree.map(on_host, (metrics, shown, is_finite))
         return Chunk(first, arrays, last, after, recorded, metrics, is_finite, shown)
+
+    def gathered(self, arrays: Arrays) -> Arrays:
+        if self._processes is None:
+            return arrays
+        if self._processes.leads:
+            self._processes.send(Kind.GATHER, *self._processes.naming(arrays))
+        with lost_if_failed():
+            whole = _gather(self._layout.mesh, jax.tree.map(unwrapped, arrays))
+            return jax.tree.map(like, arrays, jax.tree.map(on_host, whole))
+
+    def follow(self, message: Message) -> None:
+        """Does what the first process does."""
+        assert self._processes is not None
+        arrays, numbers = self._processes.named(message.numbers)
+        if message.kind is Kind.GATHER:
+            self.gathered(arrays)
+        else:
+            first, last, *recorded = numbers
+            self.advance(arrays, first, last, np.array(recorded, np.int64))
+
+
+def _mesh(devices: np.ndarray) -> Mesh:
+    return Mesh(devices, ("seed", "agent"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def _spread_layout(algorithm: Algorithm, world: Any, num_seeds: int, processes: Processes) -> _Layout:
+    """Spreads the seeds over the devices of each process, and the agents over the processes and the devices that are left."""
+    check_can_be_spread(algorithm, world, processes.count)
+    assert isinstance(algorithm, PGPSE)
+    own = [[device for device in jax.devices() if device.process_index == number] for number in range(processes.count)]
+    num_devices = min(map(len, own))
+    num_rows = max(number for number in range(1, min(num_devices, num_seeds) + 1) if num_devices % number == 0)
+    left = math.gcd(num_devices // num_rows, algorithm.num_agents // processes.count)
+    mesh = _mesh(np.concatenate([np.array(each[: num_rows * left]).reshape(num_rows, left) for each in own], axis=1))
+    if mesh.shape["agent"] == 1:
+        return _Layout(mesh, has_worlds=False)
+
+    def state(num_agents: int) -> Any:
+        sized = dataclasses.replace(algorithm, num_agents=num_agents)
+        return jax.eval_shape(lambda key: sized.init(key, world), jax.eval_shape(lambda: jr.key(0)))
+
+    def spec(leaf: Any, of_more: Any) -> PartitionSpec:
+        return _BY_SEED if leaf.shape == of_more.shape else PartitionSpec("seed", "agent")
+
+    leaves, structure = jax.tree.flatten(state(algorithm.num_agents))
+    more = jax.tree.leaves(state(2 * algorithm.num_agents))  # arrays that all agents share stay as they are
+    return _Layout(mesh, False, tuple(map(spec, leaves, more)), structure)
+
+
+def check_can_be_spread(algorithm: Algorithm, world: Any, num_processes: int) -> None:
+    """Raises ValueError if the agents of a training cannot be spread over processes."""
+    if not isinstance(algorithm, PGPSE):
+        name = type(algorithm).__name__
+        raise ValueError(f"--distributed spreads the agents of the algorithm pgpse over processes, and this one is {name}")
+    if world.is_hosted:
+        raise ValueError("--distributed is for worlds that are stepped in compiled code: this one is stepped on the host")
+    if algorithm.num_agents % num_processes:
+        raise ValueError(
+            f"--distributed gives each of {num_processes} processes as many agents: "
+            f"choose a multiple of {num_processes}, not {algorithm.num_agents}"
+        )
+
+
+def _put(values: Any, sharding: NamedSharding) -> Array:
+    if sharding.is_fully_addressable:
+        return jax.device_put(values, sharding)
+    values = np.asarray(values)
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=REPRODUCIBLE)
+def _gather(mesh: Mesh, arrays: Any) -> Any:
+    """The arrays with all agents in each process."""
+    return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, _BY_SEED)), arrays)
 
 
 def _stacked(worlds: Sequence[CompiledWorld], num_seeds: int) -> CompiledWorld:
@@ -107,19 +244,26 @@ def _compiled(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=ONCE)
-def _begin(mesh: Mesh, has_worlds: bool, world: CompiledWorld, algorithm: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
+@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
+def _begin(layout: _Layout, world: CompiledWorld, algorithm: PerSeed, seeds: UInt[Array, " seed"]) -> Arrays:
+    has_worlds = layout.has_worlds
+
     def begin(world: CompiledWorld, algorithms: PerSeed, seeds: Array) -> Arrays:
         init = _over_world_and_seeds(lambda world, each, key: each.algorithm.init(key, world), world, has_worlds)
-        return first_arrays(seeds, world, partial(init, algorithms))
+        arrays = first_arrays(seeds, world, partial(init, algorithms))
+        if layout.mesh_axis is None:
+            return arrays
+        leaves = zip(jax.tree.leaves(arrays.state), layout.state_specs, strict=True)
+        own = [leaf if spec == _BY_SEED else spread.own_part(leaf, layout.mesh_axis, 1) for leaf, spec in leaves]
+        return arrays._replace(state=jax.tree.unflatten(layout.structure, own))
 
-    return _over_seeds(begin, mesh, (has_worlds, True, True))(world, algorithm, seeds)
+    specs = (_BY_SEED if has_worlds else _EVERYWHERE, _BY_SEED, _BY_SEED)
+    return _over_devices(begin, layout, specs, layout.arrays)(world, algorithm, seeds)
 
 
-@partial(ReproducibleIfWorld, static_argnums=(0, 1))
+@partial(ReproducibleIfWorld, static_argnums=0)
 def _advance(
-    mesh: Mesh,
-    has_worlds: bool,
+    layout: _Layout,
     world: CompiledWorld,
     algorithm: PerSeed,
     arrays: Arrays,
@@ -132,21 +276,24 @@ def _advance(
     """
 
     sizes = (algorithm.rest.batch_size, algorithm.rest.num_trajectories)
-    objective = getattr(algorithm.rest, "objective", None)
+    objective, has_worlds, mesh_axis = getattr(algorithm.rest, "objective", None), layout.has_worlds, layout.mesh_axis
 
     def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array, Array]:
         (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
 
         def update(index: Array, carry: tuple[Any, Faults | None]) -> tuple[Any, Faults | None]:
             def update_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Any) -> tuple[Any, Any]:
-                return each.learn(state, faults, _play(world, state.team, key, index, *sizes), world, index + 1)
+                batch = _play(world, each.players(world, state), key, index, *sizes, mesh_axis)
+                return each.learn(state, faults, batch, world, index + 1, mesh_axis)
 
             return _over_world_and_seeds(update_one, world, has_worlds)(algorithm, keys, *carry)
 
         def measured(index: Array, state: Any) -> tuple[Metrics, Array]:
             def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> tuple[Metrics, Array]:
-                batch = _play(world, state.team, key, index, *sizes)
-                return measure_batch(world, state.team, batch, objective), shown_of(world, batch.states)
+                own = _play(world, each.players(world, state), key, index, *sizes, mesh_axis)
+                team, batch = spread.gathered_team(state.team, mesh_axis), spread.gathered(own, mesh_axis, 1)
+                task = getattr(each.algorithm, "task", None)
+                return measure_batch(world, team, batch, objective, task), shown_of(world, batch.states)
 
             return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
 
@@ -161,27 +308,45 @@ def _advance(
 
             return index, learned, *jax.lax.cond(row < num_records, with_row, lambda *seen: seen, *seen)
 
-        columns = measured_in(world, (state.team.num_agents, sizes[1]), objective)
+        has_objective = objective is not None or getattr(algorithm.rest, "task", None) is not None
+        num_agents = state.team.num_agents * spread.num_parts(mesh_axis)
+        columns = measured_in(world, (num_agents, sizes[1]), has_objective)
         table = jax.tree.map(lambda _: jnp.zeros((len(keys), RECORDS_PER_CHUNK)), columns)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(measured, first, state)[1])
+
+        def show_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> Array:
+            own = _play(world, state.team, key, first, *sizes, mesh_axis).states
+            return shown_of(world, spread.gathered(own, mesh_axis, 1))
+
+        # The shape of what `measured` shows, without tracing its metrics once more.
+        expected = jax.eval_shape(_over_world_and_seeds(show_one, world, has_worlds), algorithm, keys, state)
+        nothing = jnp.zeros(expected.shape, expected.dtype)
         # One round for each record, and one more that runs the remaining updates and measures nothing.
         _, (state, faults), table, shown = jax.lax.fori_loop(
             0, num_records + 1, record, (first, (state, faults), table, nothing)
         )
-        return Arrays(keys, state, faults), table, shown, are_finite(state)
+        is_finite = are_finite(state)
+        if mesh_axis is not None:
+            is_finite = jax.lax.pmin(is_finite.astype(jnp.int32), mesh_axis) > 0
+        return Arrays(keys, state, faults), table, shown, is_finite
 
-    return _over_seeds(advance, mesh, (has_worlds, False, True, True))(world, plan, algorithm, arrays)
+    specs = (_BY_SEED if has_worlds else _EVERYWHERE, _EVERYWHERE, _BY_SEED, layout.arrays)
+    return _over_devices(advance, layout, specs, (layout.arrays, _BY_SEED, _BY_SEED, _BY_SEED))(world, plan, algorithm, arrays)
 
 
 # Compiled as a part of what calls it, but traced only once for both callers.
-@partial(jax.jit, static_argnums=(4, 5))
+@partial(jax.jit, static_argnums=(4, 5, 6))
 def _play(
-    world: CompiledWorld, team: Any, key: PRNGKeyArray, index: Int[Array, ""], batch_size: int, num_trajectories: int
+    world: CompiledWorld,
+    team: Any,
+    key: PRNGKeyArray,
+    index: Int[Array, ""],
+    batch_size: int,
+    num_trajectories: int,
+    mesh_axis: str | None,
 ) -> Trajectories:
-    return play(jr.fold_in(key, index), team, world, batch_size, num_trajectories)
+    return play(jr.fold_in(key, index), team, world, batch_size, num_trajectories, mesh_axis)
 
 
-def _over_seeds(function: Any, mesh: Mesh, has_seeds: Sequence[bool]) -> Any:
-    """Divides the seeds among the devices, where an argument has an axis for them; every device gets the other arguments."""
-    specs = tuple(PartitionSpec("seed") if each else PartitionSpec() for each in has_seeds)
-    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("seed"), check_vma=False)
+def _over_devices(function: Any, layout: _Layout, in_specs: Any, out_specs: Any) -> Any:
+    """Divides the seeds, and the agents where these are spread, among the devices."""
+    return jax.shard_map(function, mesh=layout.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

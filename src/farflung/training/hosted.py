@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from farflung.algorithms import Algorithm
+from farflung.algorithms.task import Task
 from farflung.entropy.objective import ObjectiveIn
 from farflung.numerics.arrays import cumulative_sum
 from farflung.numerics.compilation import ONCE, REPRODUCIBLE
@@ -63,6 +64,7 @@ class HostedRunner(Runner):
         self.arrays = _begin(self._view, self._algorithms, jnp.asarray(seeds, jnp.uint32))
         settings, num_agents = self._algorithms.rest, self.arrays.state.team.num_agents
         self._objective: ObjectiveIn | None = getattr(settings, "objective", None)
+        self._task = None if getattr(settings, "task", None) is None else self._algorithms.algorithm.task
         self._shape: Shape = (len(seeds), settings.batch_size, num_agents, settings.num_trajectories)
         self._statistics = HostStatistics(np.zeros(0, np.int64), np.zeros((len(seeds), num_agents, 0)), 0)
         if training_state is not None:
@@ -85,7 +87,8 @@ class HostedRunner(Runner):
             self._no_records = self._compile(arrays)
         metrics, is_finite = [self._no_records], _are_finite(arrays.state)
         for update in range(first + 1, last + 1):
-            episodes = play(self._world, self._pool, arrays.keys, update - 1, arrays.state.team, self._shape)
+            players = _players_of(self._view, self._algorithms, arrays.state)
+            episodes = play(self._world, self._pool, arrays.keys, update - 1, players, self._shape)
             arrays = self._grown(arrays)
             batch = trajectories(self._view, episodes, self._shape)
             learned = _learn(self._view, self._algorithms, arrays, update, batch)
@@ -98,7 +101,7 @@ class HostedRunner(Runner):
                 num_steps=self._statistics.num_steps + int(np.count_nonzero(is_real[:, 1:]))
             )
             if update in recorded:
-                measured = _measure(self._view, self._objective, arrays.state.team, batch)
+                measured = _measure(self._view, self._objective, self._task, arrays.state.team, batch)
                 metrics.append(jax.tree.map(lambda column: np.asarray(column)[:, None], measured))
                 self._record(episodes, is_real)
             arrays = learned
@@ -116,7 +119,8 @@ class HostedRunner(Runner):
 
     def _compile(self, arrays: Arrays) -> Metrics:
         """Compiles everything that an update runs, so that the first is not slower; returns a table of no records."""
-        player, agents, _ = _draw_players(self._world, arrays.keys, 0, arrays.state.team, self._shape)
+        players = _players_of(self._view, self._algorithms, arrays.state)
+        player, agents, _ = _draw_players(self._world, arrays.keys, 0, players, self._shape)
         num, idle = len(agents), np.zeros(self._pool.num_copies, np.int64)
         states, actions = player.blank(num)
         states[:] = 0
@@ -124,7 +128,7 @@ class HostedRunner(Runner):
         rewards, is_terminated = np.zeros(actions.shape[:2], np.float32), np.zeros(num, bool)
         episodes = Episodes(states, actions, rewards, is_terminated, np.zeros(num, np.int32))
         batch = trajectories(self._view, episodes, self._shape)
-        measured = _measure(self._view, self._objective, arrays.state.team, batch)
+        measured = _measure(self._view, self._objective, self._task, arrays.state.team, batch)
         jax.block_until_ready((measured, _learn(self._view, self._algorithms, arrays, 1, batch)))
         return jax.tree.map(lambda _: np.zeros((self._shape[0], 0), np.float32), measured)
 
@@ -169,7 +173,7 @@ def measure_random(
         episodes = play(world, pool, keys, 0, _random_team(world, num_agents), shape)
     view = world.view()  # with the states that were met
     batch = trajectories(view, episodes, shape)
-    measured = _measure(view, objective, _random_team(world, num_agents), batch)
+    measured = _measure(view, objective, None, _random_team(world, num_agents), batch)
     return jax.tree.map(lambda values: np.asarray(values[0]), measured), np.asarray(shown_of(world, batch.states[0]))
 
 
@@ -220,14 +224,17 @@ def _draw_players(
 
 def trajectories(view: View, episodes: Episodes, shape: Shape) -> Trajectories:
     """Episodes as compiled code takes them; a numbered state in which the environment ended an episode counts until T."""
-    states, actions = (array.reshape(*shape, *array.shape[1:]) for array in (episodes.states, episodes.actions))
+    columns = (episodes.states, episodes.actions, episodes.rewards)
+    states, actions, rewards = (array.reshape(*shape, *array.shape[1:]) for array in columns)
+    more = {"rewards": jnp.asarray(rewards)}
     if view.projection is not None:
-        return Trajectories(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(episodes.broken.reshape(shape)))
+        broken = jnp.asarray(episodes.broken.reshape(shape))
+        return Trajectories(jnp.asarray(states), jnp.asarray(actions), broken, **more)
     has_acted = states[..., 1:] != OVER
     acting = np.where(has_acted, states[..., :-1], view.num_states)
     stayed = _stayed(episodes).reshape(states.shape)
     counted = np.where(stayed == OVER, view.num_states, stayed)
-    return Trajectories(jnp.asarray(counted), jnp.asarray(actions), acting=jnp.asarray(acting, counted.dtype))
+    return Trajectories(jnp.asarray(counted), jnp.asarray(actions), acting=jnp.asarray(acting, counted.dtype), **more)
 
 
 def _stayed(episodes: Episodes) -> Int[np.ndarray, "episode times"]:
@@ -308,11 +315,16 @@ def _learn(view: View, algorithms: PerSeed, arrays: Arrays, update: Int[Array, "
     return Arrays(arrays.keys, *jax.lax.map(lambda each: each[0].learn(*each[1:], view, update), each_seed))
 
 
+@partial(jax.jit, compiler_options=REPRODUCIBLE)
+def _players_of(view: View, algorithms: PerSeed, state: Any) -> Any:
+    return jax.vmap(lambda each, state: each.players(view, state))(algorithms, state)
+
+
 @partial(jax.jit, static_argnums=1, compiler_options=REPRODUCIBLE)
-def _measure(view: View, objective: ObjectiveIn | None, team: Any, batch: Trajectories) -> Metrics:
+def _measure(view: View, objective: ObjectiveIn | None, task: Task | None, team: Any, batch: Trajectories) -> Metrics:
     if view.projection is None:
-        return jax.vmap(lambda team, batch: measure_batch(view, team, batch, objective))(team, batch)
-    return jax.lax.map(lambda each: measure_batch(view, each[0], each[1], objective), (team, batch))
+        return jax.vmap(lambda task, team, batch: measure_batch(view, team, batch, objective, task))(task, team, batch)
+    return jax.lax.map(lambda each: measure_batch(view, each[1], each[2], objective, each[0]), (task, team, batch))
 
 
 @partial(jax.jit, static_argnames="shape")

@@ -12,6 +12,7 @@ from farflung.algorithms import Algorithm
 from farflung.config.checks import whole_number, whole_seeds
 from farflung.training.compiled import CompiledRunner
 from farflung.training.hosted import HostedRunner
+from farflung.training.processes import Processes
 from farflung.training.progress import (
     RECORDS_PER_CHUNK,
     Chunk,
@@ -37,6 +38,7 @@ def train(
     log_every: int | None = None,
     pause_at: Iterable[int] = (),
     training_state: TrainingState | None = None,
+    processes: Processes | None = None,
 ) -> Iterator[Progress]:
     """Trains one team per seed; yields its progress once before the first update, and then a few times a second.
 
@@ -56,6 +58,7 @@ def train(
         log_every: updates between records.
         pause_at: numbers of updates after which progress is always yielded.
         training_state: where an earlier training with the same arguments stopped; this one continues from there.
+        processes: that share the agents of the team; this one is the first of them.
     """
     seeds, num_updates = whole_seeds(seeds), whole_number("num_updates", num_updates)
     stops = np.array(record_schedule(num_updates, log_every))
@@ -64,8 +67,12 @@ def train(
     if not isinstance(world, list | tuple):
         world = as_world(world)
     is_hosted = isinstance(world, World) and world.is_hosted
-    runner_for: Any = HostedRunner if is_hosted else CompiledRunner
-    runner: Runner = runner_for(algorithm, world, seeds, training_state)
+    runner: Runner
+    if is_hosted:
+        runner = HostedRunner(algorithm, world, seeds, training_state)
+    else:
+        runner = CompiledRunner(algorithm, world, seeds, training_state, processes)
+    gathered = None if processes is None else runner.gathered
 
     def chunks() -> Iterator[Chunk]:
         """Chunks that take about a quarter of a second each; the first has no updates, and compiles everything."""
@@ -92,7 +99,8 @@ def train(
         metrics = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds), : len(chunk.recorded)], chunk.metrics)
         statistics = runner.host_statistics(chunk.recorded)
         team, shown = runner.team(chunk.after), np.asarray(chunk.shown)[: len(seeds)]
-        return Progress(chunk.last, chunk.recorded, metrics, team, len(seeds), statistics, chunk.after, divergence, shown)
+        sizes = (team, len(seeds), statistics, chunk.after)
+        return Progress(chunk.last, chunk.recorded, metrics, *sizes, divergence, shown, gathered)
 
     def before_divergence(chunk: Chunk) -> Progress:
         """The progress after the last sound update of a chunk, which is found by bisection."""
@@ -104,7 +112,9 @@ def train(
             else:
                 chunk = tried
         done, arrays = start
-        divergence = divergence_of(chunk.last, runner.team(chunk.after), np.asarray(chunk.is_finite)[: len(seeds)])
+        divergence = divergence_of(
+            chunk.last, runner.team(runner.gathered(chunk.after)), np.asarray(chunk.is_finite)[: len(seeds)]
+        )
         sound = chunk._replace(last=done, after=arrays, recorded=recorded[recorded <= done], metrics=metrics)
         return progress(sound, divergence)
 
@@ -112,7 +122,7 @@ def train(
         ahead = chunks()
         start = jax.block_until_ready(next(ahead))
         if not is_sound(start):
-            check_first(start.after.state)
+            check_first(runner.gathered(start.after).state)
         # If the runner runs ahead, each chunk is yielded after the next one was queued, so that the devices never wait.
         queued = (chunk for chunk, _ in pairwise(chain([start], ahead, [start])))
         for chunk in queued if runner.runs_ahead else chain([start], ahead):

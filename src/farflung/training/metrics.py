@@ -11,6 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from farflung.algorithms.task import Task
 from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in
 from farflung.entropy.named import trajectory
 from farflung.entropy.objective import ObjectiveIn
@@ -51,7 +52,7 @@ class Metrics(NamedTuple):
     trajectory_entropy: Value | None = None
     """the entropy of the mixture of the agents' distributions over whole trajectories, estimated from the batch"""
     objective: Value | None = None
-    """if it is not the entropy of states: the objective that is maximised, averaged over the batch"""
+    """if it is not the entropy of states: the objective that is maximised, or a task's return, averaged over the batch"""
 
     @property
     def maximized(self) -> Value:
@@ -74,15 +75,16 @@ class Metrics(NamedTuple):
         return cls(**{name: np.concatenate([np.asarray(getattr(part, name)) for part in parts], axis=-1) for name in names})
 
 
-def measured_in(world: Any, sizes: tuple[int, int], objective: ObjectiveIn | None = None) -> Metrics:
+def measured_in(world: Any, sizes: tuple[int, int], has_objective: bool = False) -> Metrics:
     """Zeros for the metrics that `measure_batch` measures in a world.
 
     Args:
         sizes: the number of agents, and of trajectories of each.
+        has_objective: whether something else than the entropy of states is maximised.
     """
     has_particles = world.projection is not None and world.projection.neighbours > 0
     is_measured = {"particle_entropy": has_particles, "trajectory_entropy": _has_trajectory_entropy(sizes)}
-    is_measured["objective"] = objective is not None
+    is_measured["objective"] = has_objective
     return Metrics(**{name: np.zeros(1) for name in Metrics._fields if is_measured.get(name, True)})
 
 
@@ -91,17 +93,22 @@ def _has_trajectory_entropy(sizes: tuple[int, int]) -> bool:
     return 1 < math.prod(sizes) <= _MOST_COMPARED_TRAJECTORIES
 
 
-def measure_batch(world: Any, team: Any, trajectories: Trajectories, objective: ObjectiveIn | None = None) -> Metrics:
+def measure_batch(
+    world: Any, team: Any, trajectories: Trajectories, objective: ObjectiveIn | None = None, task: Task | None = None
+) -> Metrics:
     """The metrics of a batch that a team has played in a world.
 
     Args:
         objective: what is maximised, if it is not the entropy of states.
+        task: what pays, if the team learns a task.
     """
     found = _measure_states(world, team, trajectories)
     states, more = trajectories.states, {}
     if _has_trajectory_entropy((states.shape[1], states.shape[2])):
         more["trajectory_entropy"] = jnp.mean(jax.vmap(trajectory(world, team).value)(states))
-    if objective is not None:
+    if task is not None:
+        more["objective"] = jnp.mean(task.paid(world, team, trajectories).returns)
+    elif objective is not None:
         more["objective"] = jnp.mean(jax.vmap(objective(world, team).value)(states))
     return found._replace(**more)
 

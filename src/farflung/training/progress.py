@@ -15,8 +15,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt
 
 from farflung.algorithms import Algorithm
+from farflung.numerics.spread import gathered
 from farflung.policies.rollout import Trajectories
 from farflung.training.metrics import Metrics
+from farflung.training.processes import on_host
 
 ELEMENTS_SHOWN = 8
 """Batch elements of which the episodes are saved, to be looked at."""
@@ -133,22 +135,26 @@ class Progress(NamedTuple):
     """Why training stops here: the next update would not be finite."""
     shown: Shown | None = None
     """Episodes of the last recorded batch."""
+    gathered: Callable[[Any], Any] | None = None
+    """If the agents are spread over processes: brings arrays together, in all processes at the same time."""
 
     @property
     def team(self) -> Any:
         """With leading seed and agent axes."""
-        return jax.tree.map(lambda leaf: leaf[: self.num_seeds], self.padded_team)
+        padded = self.padded_team if self.gathered is None else self.gathered(self.arrays).state.team
+        return jax.tree.map(lambda leaf: leaf[: self.num_seeds], padded)
 
     @property
     def faults(self) -> Faults | None:
         """The faults of each seed, for worlds whose observations are vectors."""
         assert self.arrays is not None
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_seeds], self.arrays.faults)
+        return jax.tree.map(lambda leaf: on_host(leaf)[: self.num_seeds], self.arrays.faults)
 
     @property
     def training_state(self) -> TrainingState:
         """On the host."""
-        leaves = [np.asarray(_data(leaf))[: self.num_seeds] for leaf in jax.tree.leaves(self.arrays)]
+        arrays = self.arrays if self.gathered is None else self.gathered(self.arrays)
+        leaves = [np.asarray(unwrapped(leaf))[: self.num_seeds] for leaf in jax.tree.leaves(arrays)]
         return TrainingState(self.update, leaves, self.host_statistics)
 
 
@@ -188,6 +194,10 @@ class Runner(AbstractContextManager["Runner"]):
         """The teams of all seeds."""
         return arrays.state.team
 
+    def gathered(self, arrays: Arrays) -> Arrays:
+        """The arrays with all agents, where these are spread over processes."""
+        return arrays
+
     def host_statistics(self, recorded: Int[np.ndarray, " record"]) -> HostStatistics | None:
         return None
 
@@ -203,19 +213,36 @@ class PerSeed(eqx.Module):
         """The algorithm of one seed, under `vmap`."""
         return eqx.combine(self.arrays, self.rest)
 
+    def players(self, world: Any, state: Any) -> Any:
+        """The team that plays the next batch of one seed: the one that learns, unless the algorithm names another."""
+        own = getattr(self.algorithm, "players", None)
+        return state.team if own is None else own(world, state)
+
     def learn(
-        self, state: Any, faults: Faults | None, batch: Trajectories, world: Any, update: Int[Array, ""]
+        self,
+        state: Any,
+        faults: Faults | None,
+        batch: Trajectories,
+        world: Any,
+        update: Int[Array, ""],
+        mesh_axis: str | None = None,
     ) -> tuple[Any, Faults | None]:
         """The state and the faults of one seed after an update."""
-        faults = None if faults is None or batch.broken is None else faults.after(update, batch.broken)
+        if faults is not None:
+            faults = None if batch.broken is None else faults.after(update, gathered(batch.broken, mesh_axis, 1))
         return self.algorithm.learn(world, state, batch), faults
+
+
+def for_all_seeds(algorithm: Any, num_seeds: int) -> Sequence[Any]:
+    algorithms = algorithm if isinstance(algorithm, Sequence) else [algorithm] * num_seeds
+    if len(algorithms) != num_seeds:
+        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithms)}")
+    return algorithms
 
 
 def for_each_seed(algorithm: Algorithm | Sequence[Algorithm], num_seeds: int) -> PerSeed:
     """The algorithms of all seeds, which share a program."""
-    algorithms = algorithm if isinstance(algorithm, Sequence) else [algorithm] * num_seeds
-    if len(algorithms) != num_seeds:
-        raise ValueError(f"expected one algorithm for all seeds or one for each of the {num_seeds}, not {len(algorithms)}")
+    algorithms = for_all_seeds(algorithm, num_seeds)
     parts = [eqx.partition(each, _is_traced) for each in algorithms]
     if any(not eqx.tree_equal(rest, parts[0][1]) for _, rest in parts):
         raise ValueError("algorithms that train side by side may differ in numbers and arrays only")
@@ -232,16 +259,17 @@ def _single(leaf: Any) -> np.ndarray:
     return np.asarray(leaf, np.float32 if np.issubdtype(np.asarray(leaf).dtype, np.floating) else None)
 
 
-def restored(expected: Any, leaves: Sequence[np.ndarray], put: Any = jnp.asarray) -> Any:
+def restored(expected: Any, leaves: Sequence[np.ndarray], put: Any = jnp.asarray, *further: Sequence[Any]) -> Any:
     """A tree like `expected` with the leaves of a `TrainingState`.
 
     Args:
         put: places an array with a row for each seed on the devices.
+        further: more arguments of `put`, for each leaf.
     """
     found, structure = jax.tree.flatten(expected)
-    if [(leaf.shape[1:], leaf.dtype) for leaf in leaves] != [(data.shape[1:], data.dtype) for data in map(_data, found)]:
+    if [(leaf.shape[1:], leaf.dtype) for leaf in leaves] != [(data.shape[1:], data.dtype) for data in map(unwrapped, found)]:
         raise ValueError("the checkpoint does not fit the settings of the training")
-    return jax.tree.unflatten(structure, [_like(old, put(leaf)) for old, leaf in zip(found, leaves, strict=True)])
+    return jax.tree.unflatten(structure, [like(old, put(*leaf)) for old, *leaf in zip(found, leaves, *further, strict=True)])
 
 
 def are_finite(state: Any) -> Bool[Array, " seed"]:
@@ -304,9 +332,9 @@ def last_percent(num_updates: int) -> int:
     return num_updates - max(1, num_updates // 100) + 1
 
 
-def _data(leaf: Any) -> Any:
+def unwrapped(leaf: Any) -> Any:
     return jr.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
-def _like(old: Any, new: Array) -> Array:
+def like(old: Any, new: Any) -> Any:
     return jr.wrap_key_data(new, impl=jr.key_impl(old)) if jnp.issubdtype(old.dtype, jax.dtypes.prng_key) else new
