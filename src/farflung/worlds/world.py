@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 _KEY_UNIFORMS = 3
 _UNIFORM_BITS = 24
+
+
+class Limbs(NamedTuple):
+    """A body in several poses: each limb is what a ball leaves that moves from one end to the other."""
+
+    ends: Float[np.ndarray, "*axes limb 2 3"]
+    radii: Float[np.ndarray, " limb"]
 
 
 class World(abc.ABC):
@@ -69,6 +76,8 @@ class World(abc.ABC):
     """Walls in the plane of the first two features, for pictures."""
     starts: tuple[Rectangle, ...] = ()
     """Where in that plane episodes begin, for pictures."""
+    pose_size: int = 0
+    """Numbers at the beginning of a recorded state that are the pose of a body in space; 0 if there is no body to draw."""
 
     @property
     @abc.abstractmethod
@@ -104,6 +113,14 @@ class World(abc.ABC):
     def may_end_early(self) -> bool:
         """Whether an episode can end before `horizon` actions."""
         return False
+
+    def limbs(self, poses: Float[np.ndarray, "*axes position"]) -> Limbs:
+        """The limbs of a body in poses, to be drawn in space."""
+        raise ValueError(f"{self.name} has no body")
+
+    def frames(self, poses: Float[np.ndarray, "times position"]) -> list[np.ndarray]:
+        """Pictures of a body in poses, as its simulator renders them; raises ValueError if it cannot."""
+        raise ValueError(f"{self.name} has no body")
 
     @property
     def table(self) -> "TabularMDP | None":

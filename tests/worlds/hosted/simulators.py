@@ -46,6 +46,32 @@ class Unlucky(Corridor):
         return super().step(action)
 
 
+class DiesOnce(Corridor):
+    """Ends its process in the second step of the episode with seed 3, unless that has happened before."""
+
+    def __init__(self, path):
+        self.path, self.num_steps = path, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.num_steps = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps == 2 and self.seed_given == 3 and not self.path.exists():
+            self.path.touch()
+            os._exit(3)
+        return super().step(action)
+
+
+class Slow(Corridor):
+    """Takes a while for each step."""
+
+    def step(self, action):
+        time.sleep(0.3)
+        return super().step(action)
+
+
 class Broken(Corridor):
     def step(self, action):
         raise RuntimeError("always")

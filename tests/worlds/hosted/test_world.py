@@ -1,9 +1,13 @@
+import json
+
 import gymnasium
 import numpy as np
 import pytest
 from tests.worlds.hosted.simulators import Planes
 
+import farflung
 from farflung.worlds.hosted.tables import HostedTable, hosted
+from farflung.worlds.kinds import read_world
 
 
 @pytest.mark.parametrize(("name", "num_states", "num_actions"), [("FrozenLake-v1", 16, 4), ("Taxi-v4", 500, 6)])
@@ -58,3 +62,16 @@ def test_saving_and_reading_gives_the_same_world():
     custom = HostedTable.from_arrays(hosted(Planes, horizon=3, observe="cell").to_arrays())
     with pytest.raises(ValueError, match="give the environment itself"):
         custom.with_environment()
+
+
+def test_the_marks_of_a_map_are_those_of_the_compiled_world_also_from_a_file():
+    compiled, stepped = farflung.make_world("FrozenLake-v1", horizon=20), hosted("FrozenLake-v1", horizon=20)
+    arrays = stepped.to_arrays()
+    for world in (stepped, read_world(arrays)):
+        assert {mark: states.tolist() for mark, states in world.ends.items()} == {"G": [15], "x": [5, 7, 11, 12]}
+        assert {mark: states.tolist() for mark, states in compiled.ends.items()} == {"G": [15], "x": [5, 7, 11, 12]}
+        assert np.asarray(world.start_states).tolist() == np.asarray(compiled.start_states).tolist() == [0]
+    for forged in ({"x": [16]}, {"x": [-1]}, {"Q": [1]}, {"x": 3}, [1]):
+        described = json.loads(str(arrays["hosted"])) | {"marks": forged}
+        with pytest.raises(ValueError, match="marks of a map"):
+            read_world(arrays | {"hosted": np.array(json.dumps(described))})

@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Int
 
+from farflung.config.options import WORKER_LAUNCHERS
+from farflung.worlds.hosted.actors import ActorVectorEnv, LostError
 from farflung.worlds.hosted.copies import NUMBERS, Copy, CopyError, Make, Observe
 from farflung.worlds.hosted.modules import safe_children
 from farflung.worlds.hosted.players import Episodes, Player
@@ -32,7 +34,7 @@ class SimulatorWarning(RuntimeWarning):
 
 @dataclass(eq=False)
 class Pool:
-    """Copies of an environment, in this process or in one worker process each.
+    """Copies of an environment, in this process or in one worker process each, here or on a Ray cluster.
 
     Each episode has its own seed, so episodes depend neither on the number of copies nor on which copy plays them.
     """
@@ -49,9 +51,11 @@ class Pool:
     """Reports of failed copies are added to it."""
     has_infos: bool = False
     """Whether the numbers in the environment's infos are recorded."""
+    launcher: str = WORKER_LAUNCHERS[0]
+    """Where worker processes run."""
 
     def __post_init__(self) -> None:
-        self._vector: SyncVectorEnv | AsyncVectorEnv = self._open()
+        self._vector: SyncVectorEnv | AsyncVectorEnv | ActorVectorEnv = self._open()
 
     def __enter__(self) -> "Pool":
         return self
@@ -151,12 +155,14 @@ class Pool:
         queues = [deque(np.flatnonzero(agents == agent).tolist()) for agent in range(num_agents)]
         return queues, np.arange(self.num_copies) % num_agents
 
-    def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
+    def _open(self) -> SyncVectorEnv | AsyncVectorEnv | ActorVectorEnv:
         seen = (self.observe, self.features)
         copies = [Copy(self.make, *seen, number, self.has_infos) for number in range(self.num_copies)]
         try:
             if not self.is_parallel:
                 return SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+            if self.launcher == "ray":
+                return ActorVectorEnv(copies, max(self.timeout, _SECONDS_TO_START))
             # Not fork: JAX has threads, and a forked process could wait forever for a lock that one of them held.
             context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
             with safe_children(), _killed_after(max(self.timeout, _SECONDS_TO_START)):
@@ -172,11 +178,15 @@ class Pool:
             for process in self._vector.processes:
                 process.join()
             self._vector.closed = True
+        elif isinstance(self._vector, ActorVectorEnv):
+            self._vector.kill()
         else:
             with contextlib.suppress(Exception):  # a failed environment may raise here as well
                 self._vector.close()
 
     def _reset(self, is_due: np.ndarray, seeds: Int[np.ndarray, " copy"]) -> tuple[Any, dict[str, Any]]:
+        if isinstance(self._vector, ActorVectorEnv):
+            return self._vector.reset_masked(is_due, seeds.tolist(), self.timeout)
         options = {} if is_due.all() else {"reset_mask": is_due.copy()}
         if isinstance(self._vector, AsyncVectorEnv):
             self._vector.reset_async(seed=seeds.tolist(), options=options or None)
@@ -189,10 +199,15 @@ class Pool:
             self._vector.step_async(actions)
             with _silent():
                 return self._vector.step_wait(self.timeout)
+        if isinstance(self._vector, ActorVectorEnv):
+            return self._vector.step_all(actions, self.timeout)
         return self._vector.step(actions)
 
     def _restart(self, error: Exception, slots: np.ndarray, seeds: np.ndarray, attempts: np.ndarray) -> None:
-        """Reports the failure and reopens all copies; the episodes that failed get other seeds."""
+        """Reports the failure and reopens the copies; the episodes that failed get other seeds.
+
+        An episode whose actor was lost for the first time keeps its seed: machines get lost, whatever is played on them.
+        """
         broken = self._failed_copies(error)
         what = _description(error, self.timeout)
         if not broken and not isinstance(error, multiprocessing.TimeoutError):
@@ -203,11 +218,20 @@ class Pool:
         where = f" in an episode with seed {', '.join(map(str, seeds[real]))}" if len(real) else ""
         if attempts[:-1].max() >= _MOST_ATTEMPTS or attempts[-1] >= _MOST_IDLE_ATTEMPTS:
             raise ValueError(f"{self.name} {what}{where}, and {_MOST_ATTEMPTS - 1} times before with other seeds") from error
-        again = "it is played again with another seed in a new copy" if len(real) else "all copies are reopened"
+        is_lost = isinstance(error, LostError) and attempts[episodes].max() == 1
+        seed = "the same seed" if is_lost else "another seed"
+        again = f"it is played again with {seed} in a new copy" if len(real) else "all copies are reopened"
         message = f"{self.name} {what}{where}: {again}"
         self.failures.append(message)
         warnings.warn(message, SimulatorWarning, stacklevel=3)
-        seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
+        if not is_lost:
+            seeds[episodes] = (seeds[episodes] + 1_000_003) % _SEEDS
+        if isinstance(self._vector, ActorVectorEnv):
+            try:
+                self._vector.replace(broken)
+            except Exception as again:
+                raise ValueError(f"{self.name} cannot be made again: {_one_line(again)}") from again
+            return
         self._kill()
         self._vector = self._open()
 
@@ -220,6 +244,8 @@ class Pool:
             warnings.warn(self.failures[-1], SimulatorWarning, stacklevel=3)
 
     def _failed_copies(self, error: Exception) -> list[int]:
+        if isinstance(self._vector, ActorVectorEnv):
+            return self._vector.failed
         if not isinstance(self._vector, AsyncVectorEnv):
             return [error.number] if isinstance(error, CopyError) else []
         pipes, processes = self._vector.parent_pipes, self._vector.processes
@@ -281,6 +307,8 @@ def _killed_after(seconds: float) -> Iterator[None]:
 def _description(error: Exception, timeout: float) -> str:
     if isinstance(error, multiprocessing.TimeoutError):
         return f"gave no answer for {timeout:g} seconds"
+    if isinstance(error, LostError):
+        return str(error)
     if isinstance(error, EOFError | OSError):
         return "ended its process"
     return f"failed ({_one_line(error)})"

@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -15,6 +15,7 @@ from jaxtyping import Int
 
 from farflung.config.checks import whole_number
 from farflung.config.imports import name_of
+from farflung.config.options import WORKER_LAUNCHERS
 from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
 from farflung.worlds.hosted.copies import FAILURES, PLACE, Make, Observe, watched
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
@@ -26,6 +27,8 @@ from farflung.worlds.world import World
 
 _MOST_CELLS = 1_000_000
 _FIRST_CAPACITY, _GROWTH = 1024, 4
+_LETTERS = {"S": b"S", "G": b"G", "x": b"H"}
+"""How pictures mark what FrozenLake's map calls start, goal and hole."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,12 +44,22 @@ class HostedTable(HostedWorld):
     """The environment's own action for each action index."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the map whose cells are the states, numbered row by row."""
+    marks: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The states that pictures of the map mark: S where episodes begin, G and x where they end, rewarded or not."""
 
     @property
     def num_states(self) -> int:
         return self.index.num_states
 
     projection = None
+
+    @property
+    def start_states(self) -> Int[np.ndarray, " start"]:  # type: ignore[override]
+        return np.array(self.marks.get("S", ()), int)
+
+    @property
+    def ends(self) -> dict[str, Int[np.ndarray, " state"]]:  # type: ignore[override]
+        return {mark: np.array(states, int) for mark, states in self.marks.items() if mark != "S"}
 
     @property
     def actions(self) -> Discrete:  # type: ignore[override]
@@ -86,7 +99,8 @@ class HostedTable(HostedWorld):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results, and to make the environment again if it has an id."""
         fields = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
-        return {"hosted": np.array(json.dumps(fields | {"settings": self.settings})), "features": self.index.features}
+        fields |= {"settings": self.settings} | ({"marks": dict(self.marks)} if self.marks else {})
+        return {"hosted": np.array(json.dumps(fields)), "features": self.index.features}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedTable":
@@ -99,7 +113,8 @@ class HostedTable(HostedWorld):
         if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != len(features)):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
         actions = range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS))
-        return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid)
+        marks = _read_marks(fields.get("marks", {}), 0 if grid is None else len(features))
+        return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid, marks=marks)
 
     def remade(self, **stepping: Any) -> "HostedTable":
         settings = {name: value for name, value in self.settings.items() if name != "options"}
@@ -138,6 +153,7 @@ def hosted(
     copies: int = COPIES,
     workers: int = 0,
     timeout: float | int = 60.0,
+    launcher: str = WORKER_LAUNCHERS[0],
     **options: Any,
 ) -> HostedTable | HostedVectors:
     """A Gymnasium environment as a world: its copies are stepped on the host, so it needs no transition table.
@@ -171,9 +187,11 @@ def hosted(
         workers: number of processes with one copy each, for slow environments; 0 steps all copies in this process. At most 32
             for each CPU core are started.
         timeout: seconds after which a worker that doesn't respond is restarted.
+        launcher: where workers run: `local`, on this machine; or `ray`, as actors on the Ray cluster that the environment
+            variable RAY_ADDRESS names (without it, on one that is started here), where there may be more of them.
         options: passed to `gymnasium.make`.
     """
-    stepping = checked_stepping(copies, workers, timeout)
+    stepping = checked_stepping(copies, workers, timeout, launcher)
     observe = (observe,) if isinstance(observe, str) else observe if observe is None or callable(observe) else tuple(observe)
     horizon = None if horizon is None else whole_number("horizon", horizon)
     make: Make = from_id(environment, options, horizon) if isinstance(environment, str) else environment
@@ -207,6 +225,7 @@ def hosted(
         index = state_index(seen.observation_space, **bounds)
         actions = actions_of(seen.action_space)
         shape = map_shape(first, index.num_states) if observe is None and index.is_complete else None
+        marks = {} if shape is None else _marks(first, shape)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except FAILURES as error:  # an environment may raise anything
@@ -214,7 +233,8 @@ def hosted(
     finally:
         with contextlib.suppress(*FAILURES):
             first.close()
-    return HostedTable(index=index, env_actions=actions, settings=settings and settings | bounds, grid=shape, **about)
+    about |= {"settings": settings and settings | bounds, "grid": shape, "marks": marks}
+    return HostedTable(index=index, env_actions=actions, **about)
 
 
 def _horizon(name: str, environment: gymnasium.Env[Any, Any], asked: int | None) -> int:
@@ -231,3 +251,23 @@ def map_shape(environment: gymnasium.Env[Any, Any], num_states: int) -> tuple[in
     shape = getattr(core, "shape", None) or np.shape(getattr(core, "desc", ()))
     is_map = isinstance(shape, tuple) and len(shape) == 2 and shape[0] * shape[1] == num_states
     return (int(shape[0]), int(shape[1])) if is_map else None
+
+
+def _marks(environment: gymnasium.Env[Any, Any], shape: tuple[int, int]) -> dict[str, list[int]]:
+    """What a toy-text environment's description of its map, if it has one, says of the cells."""
+    desc = np.asarray(getattr(environment.unwrapped, "desc", ()))
+    if desc.shape != shape or desc.dtype.kind != "S":
+        return {}
+    found = {mark: np.flatnonzero(desc.ravel() == letter).tolist() for mark, letter in _LETTERS.items()}
+    return {mark: states for mark, states in found.items() if states}
+
+
+def _read_marks(marks: Any, num_states: int) -> dict[str, list[int]]:
+    is_fine = isinstance(marks, dict) and set(marks) <= set(_LETTERS)
+    for states in marks.values() if is_fine else ():
+        is_fine &= isinstance(states, list) and all(type(each) is int and 0 <= each < num_states for each in states)
+    if not is_fine:
+        raise ValueError(
+            f"the marks of a map are states from 0 to {num_states - 1} under {', '.join(_LETTERS)}, not {marks!r:.80}"
+        )
+    return marks

@@ -12,13 +12,14 @@ from typing import Any
 import equinox as eqx
 import gymnasium
 
-from farflung.config.checks import check_positive, check_text, num_cores, unknown_name, whole_number
+from farflung.config.checks import check_name, check_positive, check_text, num_cores, unknown_name, whole_number
 from farflung.config.imports import check_installed
-from farflung.config.options import COMPILED_TWINS
+from farflung.config.options import COMPILED_TWINS, WORKER_LAUNCHERS
 from farflung.config.reading import reason, spend_on_options, where_raised
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.objective import Objective
 from farflung.worlds.encoder import Image
+from farflung.worlds.hosted.actors import check_ray
 from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.hosted.pool import Pool
@@ -77,6 +78,8 @@ class HostedWorld(World):
     copies: int = COPIES
     workers: int = 0
     timeout: float = 60.0
+    launcher: str = WORKER_LAUNCHERS[0]
+    """Where worker processes run: on this machine, or as actors on a Ray cluster."""
     failures: list[str] = field(default_factory=list)
     """Failures that the copies have reported so far."""
 
@@ -102,7 +105,8 @@ class HostedWorld(World):
 
     @property
     def stepping(self) -> dict[str, Any]:
-        return {"copies": self.copies, "workers": self.workers, "timeout": self.timeout}
+        elsewhere = {"launcher": self.launcher} if self.launcher != WORKER_LAUNCHERS[0] else {}
+        return {"copies": self.copies, "workers": self.workers, "timeout": self.timeout, **elsewhere}
 
     def with_environment(self, **stepping: Any) -> Any:
         """Raises ValueError if a world read from disk cannot be made again, or only by importing code that is not installed."""
@@ -133,7 +137,9 @@ class HostedWorld(World):
 
     @property
     def most_workers(self) -> int:
-        """As many as asked for, but no more than this machine can take; results don't depend on it."""
+        """As many as asked for, but no more than this machine can take, if they run here; results don't depend on it."""
+        if self.launcher != WORKER_LAUNCHERS[0]:
+            return self.workers
         return min(self.workers, _MOST_WORKERS_PER_CORE * num_cores())
 
     def rendered(self) -> "HostedWorld":
@@ -155,18 +161,24 @@ class HostedWorld(World):
         assert self.make is not None, "a world read from disk has no environment: call with_environment() first"
         num_copies = self.num_copies(num_agents, num_episodes)
         stepping = (num_copies, self.workers > 0, self.timeout)
-        return Pool(self.name, self.make, self.observe, self.features, *stepping, self.failures, has_infos)
+        return Pool(self.name, self.make, self.observe, self.features, *stepping, self.failures, has_infos, self.launcher)
 
     def num_copies(self, num_agents: int, num_episodes: int) -> int:
         """Number of copies: equally many for each agent, and at most one per episode."""
         return min(self.most_workers or -(-self.copies // num_agents) * num_agents, num_episodes)
 
 
-def checked_stepping(copies: Any, workers: Any, timeout: Any) -> dict[str, Any]:
+def checked_stepping(copies: Any, workers: Any, timeout: Any, launcher: Any = WORKER_LAUNCHERS[0]) -> dict[str, Any]:
     """How copies are stepped, as a user or a file says it, checked."""
     check_positive("timeout", timeout, _MOST_SECONDS)
     workers = 0 if workers == 0 else whole_number("workers", workers)
-    return {"copies": whole_number("copies", copies, _MOST_COPIES), "workers": workers, "timeout": timeout}
+    check_name("launcher", launcher, WORKER_LAUNCHERS)
+    if launcher == "ray":
+        if workers == 0:
+            raise ValueError("the launcher ray needs workers, the number of its actors: give --workers")
+        check_ray()
+    copies = whole_number("copies", copies, _MOST_COPIES)
+    return {"copies": copies, "workers": workers, "timeout": timeout, "launcher": launcher}
 
 
 def from_id(environment: str, options: dict[str, Any], horizon: int | None) -> Make:
