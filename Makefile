@@ -31,7 +31,7 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.suites
 
 soak: .venv/installed
-	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py
+	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py tests/scale/test_ray.py
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/installed

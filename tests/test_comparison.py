@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from rliable import library, metrics
 from scipy import stats
-from tests.made_runs import made_run
+from tests.made_runs import made_run, rows_of
+from tests.studies.pages import check_in_browser, check_self_contained, chromium
 
 from farflung import Metrics, compare, save_run
 from farflung.cli import _parse, main
@@ -42,6 +43,12 @@ def test_scores_are_final_values_by_seed_and_task(runs, comparison):
     expected = [final_values(run.updates, run.metrics)["normalized_entropy"] for run in runs[2:4]]
     np.testing.assert_array_equal(comparison.scores["single"], np.transpose(expected))
     assert comparison.tasks == WORLDS
+
+
+def test_seeds_of_several_runs_count_as_those_of_one(runs, few_samples):
+    halves = [rows_of(run, *rows) for run in runs[:2] for rows in ((0, 1), (2,))]
+    together, apart = compare(runs[:4]), compare([*halves, *runs[2:4]])
+    assert together.as_json() == apart.as_json()
 
 
 def test_offline_results_are_compared_by_seed(few_samples):
@@ -212,7 +219,9 @@ def saved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for kind in ("team", "single"):
         for world in ("room-det", "maze-det"):
-            save_run(made_run(world, single=kind == "single", shift=0.2 * (kind == "team")), f"runs/{kind}-{world}")
+            save_run(
+                made_run(world, single=kind == "single", shift=0.2 * (kind == "team")), f"runs/{kind}-{world}", page="a page"
+            )
     return sorted(str(path) for path in Path("runs").iterdir())
 
 
@@ -220,10 +229,14 @@ def test_the_command_prints_tables_and_saves_a_figure_and_its_numbers(saved, cap
     assert main(["compare", *saved, "--out", "comparison"]) == 0
     output = capsys.readouterr().out
     assert "parallel" in output
-    assert "see comparison/comparison.png" in output
+    assert "see comparison/index.html" in output
     names = {path.name for path in Path("comparison").iterdir()}
     tables = {f"{name}.csv" for name in ("scores", "aggregates", "improvements", "profiles", "curves")}
-    assert names == {"contents.json", "comparison.json", "comparison.png", "comparison.svg", *tables}
+    assert names == {"contents.json", "comparison.json", "comparison.png", "comparison.svg", "index.html", *tables}
+    page = check_self_contained(Path("comparison/index.html"))
+    assert {f"../{path}/index.html" for path in saved} < set(page.links)
+    if chromium() is not None:
+        check_in_browser(Path("comparison/index.html").resolve())
     with Path("comparison/improvements.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert (row["better"], row["worse"], float(row["value"])) == ("single", "parallel", 0)
@@ -253,7 +266,7 @@ def test_a_directory_may_have_an_equals_sign_in_its_name(saved, capsys, few_samp
         (["runs/team-room-det", "runs"], "runs is not a run that can be read: config.json is missing"),
         (["a=runs/team-room-det", "runs/single-room-det"], "either all runs have names or none: runs/single-room-det has none"),
         (["a=runs/team-room-det", "b=nowhere"], "there is no run nowhere"),
-        (["runs/team-room-det", "runs/team-room-det"], "was run more than once on room-det"),
+        (["runs/team-room-det", "runs/team-room-det"], "seed 0 of the same settings is in run 1 of"),
         (["runs/team-room-det", "runs/single-room-det", "--metric", "suport"], "did you mean 'support'?"),
         (["runs/team-room-det", "runs/single-room-det", "--out", "runs"], "runs is not empty and holds no results"),
     ],

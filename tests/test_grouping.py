@@ -74,13 +74,21 @@ def test_team_sizes_are_algorithms_otherwise():
 
 def test_given_names_decide():
     two, six, single = made_run(agents=2), made_run(agents=6), made_run(agents=6, single=True)
-    assert by_algorithm_and_task({"few": [two], "many": [six]}) == {"few": {"room-det": two}, "many": {"room-det": six}}
+    assert by_algorithm_and_task({"few": [two], "many": [six]}) == {"few": {"room-det": [two]}, "many": {"room-det": [six]}}
     grouped = by_algorithm_and_task({"ours": [two, six], "theirs": [single]})
-    assert grouped == {"ours": {"room-det, m = 2": two, "room-det, m = 6": six}, "theirs": {"room-det, m = 6": single}}
+    assert grouped == {"ours": {"room-det, m = 2": [two], "room-det, m = 6": [six]}, "theirs": {"room-det, m = 6": [single]}}
 
 
-def test_two_runs_of_one_algorithm_on_one_task_are_refused():
-    with pytest.raises(ValueError, match="parallel was run more than once on room-det"):
-        by_algorithm_and_task([made_run(), made_run(seeds=(5, 6)), made_run(single=True)])
-    with pytest.raises(ValueError, match="ours was run more than once on room-det"):
+def test_runs_of_the_same_settings_and_different_seeds_are_pooled():
+    first, second, single = made_run(), made_run(seeds=(5, 6)), made_run(single=True)
+    assert by_algorithm_and_task([first, second, single]) == {
+        "parallel": {"room-det": [first, second]},
+        "single": {"room-det": [single]},
+    }
+
+
+def test_the_same_seed_twice_and_different_settings_under_one_name_are_told():
+    with pytest.raises(ValueError, match="seed 1 of the same settings is in run 1 of parallel on room-det and in run 2"):
+        by_algorithm_and_task([made_run(), made_run(seeds=(5, 1)), made_run(single=True)])
+    with pytest.raises(ValueError, match="ours has runs of different settings on room-det"):
         by_algorithm_and_task({"ours": [made_run(), made_run(single=True)]})

@@ -37,11 +37,15 @@ COMMANDS = {
         ("ceiling", "room-det", "--agents", "1", "--horizon", "3", "--time-limit", "1e6", "--out", "out", "--quiet"),
         0,
     ),
+    "objectives": (
+        ("objectives", "--worlds", *TRAIN[:7], "--horizon", "3", "--episodes", "2", "--train", "state", "--quiet"),
+        0,
+    ),
     "reproduce --force": (("reproduce", *SUITE, "--out", "out", "--force"), 0),
 }
 """With the number of events that are tested in CI; the rarer ones have the same ways as others."""
 ALL = os.environ.get("KILLS") == "all"
-_CEILINGS = ("studies.explore._CEILING_SECONDS", "studies.reproduce.experiment._CEILING_SECONDS")
+_CEILINGS = tuple(f"studies.{name}._CEILING_SECONDS" for name in ("explore", "objectives", "reproduce.experiment"))
 TIMES = {"seconds", "compile_seconds", "steps_per_second", "sha256", "checksum", "training_seconds"}
 
 

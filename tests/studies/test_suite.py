@@ -1,10 +1,15 @@
 import dataclasses
+import sys
 from concurrent.futures import Executor, Future
 
 import numpy as np
 import pytest
 
 from farflung import Explore, make_tabular_world
+from farflung.cli.suites import _elsewhere
+from farflung.cli.terminal import Printing
+from farflung.config import Launching
+from farflung.scale.local import Locally
 from farflung.studies.suite import compiling_threads, train_all
 from farflung.studies.trials import begin, finish
 
@@ -92,3 +97,13 @@ def test_training_side_by_side_gives_the_same_results_as_training_alone(tmp_path
         assert found[name].config == config
         assert found[name].world is world
         assert (tmp_path / name / "policies.npz").is_file()
+
+
+def test_groups_that_a_launcher_trains_are_found_finished(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["farflung.cli.sweep"], "made", lambda *_: Locally(lambda *_: None))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    elsewhere = _elsewhere(Launching("ray"), tmp_path, Printing(quiet=True))
+    elsewhere(GROUPS[:1], tmp_path)
+    assert compiled_for(GROUPS[:1], tmp_path) == []
+    with pytest.raises(ValueError, match=r"2 runs failed, among them room-det: .*; the same command tries again"):
+        elsewhere([{name: dataclasses.replace(each, world="rom-det") for name, each in GROUPS[0].items()}], tmp_path)

@@ -23,7 +23,8 @@ from farflung.runs.destinations import CONFIG, UNFINISHED, Destination, claimed
 from farflung.runs.files import FORMAT_VERSION, write_atomically, write_errors
 from farflung.runs.metrics_table import MetricsTable
 from farflung.runs.run import METRICS, WORLD, world_to_bytes
-from farflung.training.progress import NO_MOMENTS, HostStatistics, Moments, Progress, TrainingState
+from farflung.training.processes import LostError
+from farflung.training.progress import NO_MOMENTS, HostStatistics, Moments, TrainingState
 from farflung.worlds.world import World
 
 MINUTES = 2.0
@@ -85,26 +86,26 @@ class Checkpointer:
     def new_metrics_table(self) -> MetricsTable:
         return MetricsTable(self.config.seeds, self.folder / METRICS)
 
-    def is_due(self, progress: Progress) -> bool:
-        """Whether to write a checkpoint now, by a clock that changes of the system's time don't affect."""
-        num_new = progress.update - self._last_update
+    def is_due(self, update: int) -> bool:
+        """Whether to write a checkpoint after an update, by a clock that changes of the system's time don't affect."""
+        num_new = update - self._last_update
         is_count_reached = self.num_updates is not None and num_new >= self.num_updates
         return num_new > 0 and (is_count_reached or time.monotonic() - self._last_time >= 60 * self.minutes)
 
-    def write(self, progress: Progress, records: MetricsTable, seconds: float, moments: Moments = NO_MOMENTS) -> None:
+    def write(self, state: TrainingState, records: MetricsTable, seconds: float, moments: Moments = NO_MOMENTS) -> None:
         """Writes a checkpoint and removes the oldest. If the disk is full, it warns once and training continues."""
-        self._last_update, self._last_time = progress.update, time.monotonic()
+        self._last_update, self._last_time = state.update, time.monotonic()
         try:
             records.flush()
-            content = _to_bytes(progress.training_state, records, moments, seconds, self.world)
-            write_atomically(self.folder / f"checkpoint-{progress.update:010d}-{_sha256(content)[:16]}.npz", content)
+            content = _to_bytes(state, records, moments, seconds, self.world)
+            write_atomically(self.folder / f"checkpoint-{state.update:010d}-{_sha256(content)[:16]}.npz", content)
             readable = [path for path in _checkpoints(self.folder) if path not in self._unreadable]
             for old in {*readable[_NUM_CHECKPOINTS:], *self._unreadable}:
                 old.unlink(missing_ok=True)
             self._unreadable = frozenset()
         except OSError as error:
             if not self._has_failed:
-                message = f"the checkpoint of update {progress.update} could not be written: {error.strerror or error}"
+                message = f"the checkpoint of update {state.update} could not be written: {error.strerror or error}"
                 warnings.warn(f"{message}; training continues", CheckpointWarning, stacklevel=2)
             self._has_failed = True
 
@@ -135,7 +136,8 @@ class Checkpointer:
         except ValueError as error:
             if not (self.has_started and _checkpoints(self.folder)):
                 raise
-            raise ValueError(f"{error}; continue from the last checkpoint with farflung resume {self.place.name}") from error
+            kind = LostError if isinstance(error, LostError) else ValueError
+            raise kind(f"{error}; continue from the last checkpoint with farflung resume {self.place.name}") from error
 
 
 @contextlib.contextmanager
@@ -199,7 +201,7 @@ def open_checkpoints(
             elif not world.is_hosted and "sha256" in header and _sha256(world_to_bytes(world)) != header["sha256"][WORLD]:
                 raise ValueError("its training was started in another world")
             stepping = dict(header["stepping"])
-            if stepping.keys() != world.stepping.keys():
+            if stepping.keys() - ({"launcher"} if world.is_hosted else set()) != world.stepping.keys() - {"launcher"}:
                 raise ValueError(f"its stepping has {', '.join(stepping)} instead of {', '.join(world.stepping)}")
             world = world.with_environment(**stepping)
         yield Checkpointer(place, config, world, minutes, updates)

@@ -62,7 +62,10 @@ def archive(arrays: Mapping[str, Any]) -> bytes:
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    """Writes JSON files, CSV files of rows and NumPy archives, by the suffixes of their names; figures have no suffix."""
+    """Writes JSON files, CSV files of rows and NumPy archives, by the suffixes of their names; figures have no suffix.
+
+    A page is a function that returns its HTML, given the folder with what was written before it.
+    """
     for name, result in results.items():
         if name.endswith(".json"):
             (folder / name).write_text(to_json(result, indent=2) + "\n", encoding="utf-8")
@@ -70,6 +73,8 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
             (folder / name).write_bytes(to_csv(result).encode())
         elif name.endswith(".npz"):
             (folder / name).write_bytes(archive(result))
+        elif name.endswith(".html"):
+            (folder / name).write_text(result(folder), encoding="utf-8")
         else:
             save_figure(result, folder / name)
 
@@ -150,7 +155,7 @@ def save_figure(figure: "Figure", path: Path, formats: Sequence[str] = ("png", "
             figure.savefig(file, format=name, **options[name])
         content = file.getvalue() if name != "svg" else _with_numbered_ids(file.getvalue())
         path.with_name(f"{path.name}.{name}").write_bytes(content)
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # without one, matplotlib doesn't draw once more to compute the layout
 
 
 def _with_numbered_ids(svg: bytes) -> bytes:

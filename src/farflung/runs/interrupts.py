@@ -29,6 +29,12 @@ def asked() -> int | None:
     return None if _watch is None else _watch.signal
 
 
+def ask(number: int) -> None:
+    """Asks the work to stop at the next safe place, as a signal would; in a `stoppable` block, which finds out with `asked`."""
+    if _watch is not None:
+        _watch.signal = _watch.signal or number
+
+
 def check() -> None:
     """Raises `Stopped` if a signal asked the process to stop."""
     if asked() is not None:

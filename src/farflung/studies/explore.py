@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
 from farflung.config.options import ALGORITHM, OBJECTIVE
+from farflung.config.reading import parse_object
 from farflung.entropy.credit import Credit
 from farflung.entropy.objective import ObjectiveIn, Utility
 from farflung.loggers import Logger, resolved
@@ -34,15 +35,17 @@ from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts, program_cache, run
-from farflung.runs.checkpoints import MINUTES, Checkpointer, new_checkpoints, open_checkpoints
+from farflung.runs.checkpoints import MINUTES, Checkpoint, Checkpointer, new_checkpoints, open_checkpoints
 from farflung.runs.destinations import Destination, claimed
 from farflung.runs.run import Paths, Run, typical_seed
-from farflung.studies.trials import Status, begin, finish
+from farflung.studies.trials import Status, begin, finish, joined_state, moments_of_rows, of_rows
 from farflung.studies.view import LiveRun, page_of
+from farflung.training.compiled import CompiledRunner, check_can_be_spread
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
 from farflung.training.metrics import Metrics, measure_batch, normalized
-from farflung.training.progress import ELEMENTS_SHOWN, shown_of
+from farflung.training.processes import Kind, Processes
+from farflung.training.progress import ELEMENTS_SHOWN, Moments, TrainingState, shown_of
 from farflung.worlds.hosted.pool import SimulatorWarning
 from farflung.worlds.named import as_world
 from farflung.worlds.tabular import TabularMDP
@@ -149,32 +152,36 @@ def explore_config(
     live: bool = True,
     checkpoint_minutes: float = MINUTES,
     checkpoint_updates: int | None = None,
+    processes: Processes | None = None,
 ) -> Run:
     """Trains the team of a config, as `explore` does.
 
     Args:
         world: the world, if the name in the config is not enough to make it.
         given: the names of the settings that the user has chosen.
+        processes: that share the agents; this one is the first of them, and the others `follow`.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     if world is None:
         world = as_world(config.world, horizon=config.horizon, slip=config.slip)
     config = config.resolved(has_vectors=world.projection is not None, knows_all_states=world.knows_all_states)
-    algorithms = _one_per_seed(config, lambda each: algorithm_for(each, world, own, given))
+    algorithms = one_per_seed(config, lambda each: algorithm_for(each, world, own, given))
     config = _with_sizes(config, algorithms[0], world, given)
     if world.projection is not None:
         check_num_samples(config, world.projection, world.horizon)
     if out is None:
-        return _train(config, world, algorithms, None, on_progress, loggers, live=live)
+        training = begun(config, world, algorithms, None)
+        return train_side_by_side([training], world, on_progress, loggers, live=live, processes=processes)[0]
     may_continue = not force and not _has_own_parts(config, world)
     if may_continue and (finished := run.finished_run(out, config, world)) is not None:
         return finished
     intervals = (checkpoint_minutes, checkpoint_updates)
     with new_checkpoints(out, config, world, *intervals, force=force, may_continue=may_continue) as checkpointer:
-        return _train(config, world, algorithms, checkpointer, on_progress, loggers, live=live)
+        training = begun(config, world, algorithms, checkpointer)
+        return train_side_by_side([training], world, on_progress, loggers, live=live, processes=processes)[0]
 
 
-def _one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list[Algorithm]:
+def one_per_seed(config: Explore, make: Callable[[Explore], Algorithm]) -> list[Algorithm]:
     """The algorithm of each seed: one object for all, unless a setting has a number for each."""
     each = [config.of_seed(row) for row in range(len(config.seeds))]
     return [make(config)] * len(each) if each[0] is config else [make(own) for own in each]
@@ -198,6 +205,7 @@ def resume(
     live: bool = True,
     checkpoint_minutes: float = MINUTES,
     checkpoint_updates: int | None = None,
+    processes: Processes | None = None,
 ) -> Run:
     """Continues a training that was interrupted; on the same kind of device it ends, bit for bit, as if nothing had happened.
 
@@ -207,6 +215,7 @@ def resume(
         algorithm: your own algorithm; give it again if the run records it as custom:NAME.
         credit: your own credit; give it again if the run records it as custom:NAME.
         objective: your own objective; give it again if the run records it as custom:NAME.
+        processes: that share the agents; they need not be as many as before.
     """
     check_checkpoints(checkpoint_minutes, checkpoint_updates)
     program_cache.keep_programs()
@@ -214,8 +223,42 @@ def resume(
     with open_checkpoints(Path(path), world, checkpoint_minutes, checkpoint_updates) as checkpointer:
         config, world = checkpointer.config, checkpointer.world
         parts = UserParts(algorithm, credit, objective)
-        made = _one_per_seed(config, lambda each: algorithm_for(each, world, parts, is_from_file=True))
-        return _train(config, world, made, checkpointer, on_progress, loggers, live=live)
+        made = one_per_seed(config, lambda each: algorithm_for(each, world, parts, is_from_file=True))
+        training = begun(config, world, made, checkpointer)
+        return train_side_by_side([training], world, on_progress, loggers, live=live, processes=processes)[0]
+
+
+def follow(processes: Processes) -> None:
+    """Trains the agents of this process, one of several, as the first process says; only the first one writes."""
+    runner: CompiledRunner | None = None
+    with interrupts.stoppable():  # the first process gets the signal too, and ends the training at a safe place
+        while (message := processes.receive()).kind is not Kind.END:
+            if message.kind is Kind.SET_UP:
+                runner = _follower(processes)
+            elif runner is not None:
+                runner.follow(message)
+
+
+def _follower(processes: Processes) -> CompiledRunner:
+    shared = processes.share()
+    config = run.read_config(header := parse_object(str(shared.pop("config"))))
+    world = run.world_from(shared.pop("world").tobytes()).with_environment(**dict(header["stepping"]))
+    update = int(shared.pop("update"))
+    state = None if update < 0 else TrainingState(update, [shared[f"leaf{number}"] for number in range(len(shared))])
+    algorithms = one_per_seed(config, lambda each: algorithm_for(each, world, UserParts(), is_from_file=True))
+    compiled: Any = world if world.table is None else world.table
+    return CompiledRunner(algorithms, compiled, config.seeds, state, processes)
+
+
+def _lead(processes: Processes, config: Explore, world: World, state: TrainingState | None) -> None:
+    """Gives the other processes all that they need for the training."""
+    header = run.write_header(config, version("farflung"), stepping=world.stepping)
+    content = {"config": np.array(header), "world": np.frombuffer(run.world_to_bytes(world), np.uint8)}
+    content["update"] = np.array(-1 if state is None else state.update)
+    if state is not None:
+        content |= {f"leaf{number}": leaf for number, leaf in enumerate(state.leaves)}
+    processes.send(Kind.SET_UP)
+    processes.share(content)
 
 
 def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Collection[str]) -> Explore:
@@ -233,83 +276,141 @@ def _with_sizes(config: Explore, algorithm: Algorithm, world: World, given: Coll
     return config if is_as_asked else dataclasses.replace(config, **sizes)
 
 
-def _train(
-    config: Explore,
-    world: World,
-    algorithms: Sequence[Algorithm],
-    checkpointer: Checkpointer | None,
-    on_progress: Callable[[Status], None] | None,
-    loggers: Sequence[Logger | str],
-    *,
-    live: bool,
-) -> Run:
-    """Trains from the start, or from the latest checkpoint, and saves the run where there is a checkpointer."""
+class Training(NamedTuple):
+    """One of the trainings that run side by side, of which there is mostly one."""
+
+    config: Explore
+    algorithms: Sequence[Algorithm]
+    """Of each seed."""
+    checkpointer: Checkpointer | None = None
+    checkpoint: Checkpoint | None = None
+    """From which it continues."""
+    more: Mapping[str, Any] = {}
+    """Further entries of the run's summary."""
+
+    @property
+    def stage(self) -> Any:
+        """Equal for trainings that can continue side by side."""
+        return None if self.checkpoint is None else (self.checkpoint.training_state.update, *self.checkpoint.moments.updates)
+
+
+def begun(config: Explore, world: World, algorithms: Sequence[Algorithm], checkpointer: Checkpointer | None) -> Training:
+    """A training that starts, or continues from its latest checkpoint."""
     _check_steps(config, world, algorithms[0])
-    objective: ObjectiveIn | None = getattr(algorithms[0], "objective", None)
     checkpoint = None if checkpointer is None else checkpointer.latest()
     if checkpoint is not None and checkpoint.world is not None:
         world.add_states_of(checkpoint.world)
+    return Training(config, algorithms, checkpointer, checkpoint)
+
+
+def train_side_by_side(
+    trainings: Sequence[Training],
+    world: World,
+    on_progress: Callable[[Status], None] | None,
+    loggers: Sequence[Logger | str] = (),
+    *,
+    live: bool = False,
+    processes: Processes | None = None,
+) -> list[Run]:
+    """Trains side by side, from the start or from the latest checkpoints, and saves each run that has a checkpointer."""
+    config, algorithms, checkpointer = trainings[0][:3]
+    if processes is not None:
+        if config.single:
+            raise ValueError("--distributed spreads a team's agents over processes: --single has one policy alone")
+        check_can_be_spread(algorithms[0], world, processes.count)
+    checkpointers = [each.checkpointer for each in trainings if each.checkpointer is not None]
+    checkpoints = [each.checkpoint for each in trainings if each.checkpoint is not None]
+    objective: ObjectiveIn | None = getattr(algorithms[0], "objective", None)
     name = config.name if checkpointer is None else checkpointer.place.folder.name
-    with (
-        contextlib.nullcontext() if checkpointer is None else checkpointer.resume_hint(),
-        interrupts.stoppable(),
-        resolved(loggers, _LOGS, name) as chosen,
-        LoggerGroup(config) as followers,
-    ):
+    with contextlib.ExitStack() as hints:
+        for each in checkpointers:
+            hints.enter_context(each.resume_hint())
+        hints.enter_context(interrupts.stoppable())
+        chosen = hints.enter_context(resolved(loggers, _LOGS, name))
+        followers = hints.enter_context(LoggerGroup(config))
         for logger in chosen:
             followers.add(logger)
-        if checkpointer is not None:
-            checkpointer.check_alone()  # a logger may have put its files there
+        for each in checkpointers:
+            each.check_alone()  # a logger may have put its files there
         if on_progress is not None:
             on_progress(Status(0, config.updates, 0.0, None, None))
-        state = None if checkpoint is None else checkpoint.training_state
         with (
-            contextlib.nullcontext() if checkpointer is None else LiveRun(config, world, name, checkpointer.folder) as watched,
+            contextlib.ExitStack() as views,
             ThreadPoolExecutor(1) as pool,  # while the team trains in compiled code
         ):
-            trials = begin([config], [world], training_state=state, algorithms=algorithms)
+            state = joined_state([each.training_state for each in checkpoints]) if checkpoints else None
+            if processes is not None:
+                _lead(processes, config, world, state)
+            watched = [
+                views.enter_context(LiveRun(each.config, world, each.place.folder.name, each.folder)) for each in checkpointers
+            ]
+            trials = begin(
+                [each.config for each in trainings],
+                [world] * len(trainings),
+                training_state=state,
+                algorithms=[algorithm for each in trainings for algorithm in each.algorithms],
+                processes=processes,
+            )
             highest = pool.submit(_ceiling, config, world)
             of_objective = pool.submit(_objective_ceiling, config, world, objective)
             random = None if world.is_hosted else pool.submit(_baseline, config, world, objective)
-            if checkpointer is not None:
-                checkpointer.has_started = True
+            for each in checkpointers:
+                each.has_started = True
             if live and on_progress is None and "IPython" in sys.modules:
                 from farflung.figures import notebook
 
                 if notebook.is_notebook():
                     followers.add(notebook.LiveCurve(highest))
-            on_moment = None if watched is None else watched.show
 
-            def on_records(*records: Any) -> None:
-                followers.log(*records)
-                if watched is not None:
-                    watched.log(*records)
+            def on_moment(moments: Moments) -> None:
+                for each, rows in zip(watched, trials.rows, strict=bool(watched)):
+                    each.show(moments_of_rows(moments, rows))
 
-            (trained,) = finish(trials, on_progress, on_records, checkpointer, checkpoint, on_moment)
+            def on_records(updates: Any, steps: Any, metrics: Metrics) -> None:
+                followers.log(updates, steps, metrics)
+                for each, rows in zip(watched, trials.rows, strict=bool(watched)):
+                    each.log(updates, steps, of_rows(metrics, rows))
+
+            trained = finish(trials, on_progress, on_records, checkpointers, checkpoints, on_moment)
+        if len(trained) > 1 and "stopped_because" in trained[0].summary:  # by one of them: the others continue without it
+            return [train_side_by_side([begun(each.config, world, *each[1:3])], world, on_progress)[0] for each in trainings]
         baseline = _baseline(config, world, objective) if random is None else random.result()
-        found = highest.result()
-        if not world.knows_all_states:
-            found = found.in_units_of(trained.world.num_states)
-        percentages = found.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
-        further = {
-            **({} if baseline is None else {"random": baseline.metrics}),
-            "ceiling": found.as_json(),
-            "percent_of_ceiling": percentages,
-        }
-        if objective is not None:
-            further["objective"] = _about_objective(config, of_objective.result(), trained.summary["final"]["objective"])
-        trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
-        if trained.playback is not None:
-            random_episodes = None if baseline is None else baseline.episodes
-            playback = trained.playback._replace(random=random_episodes, best=found.trajectories)
-            trained = dataclasses.replace(trained, playback=playback)
-        followers.finals = finals_of(trained.summary)
-        if checkpointer is not None:
+        found = (highest.result(), baseline, of_objective.result())
+        finished = [_finished(each, *found, own.more) for each, own in zip(trained, trainings, strict=True)]
+        followers.finals = finals_of(finished[0].summary)
+        for each, own in zip(checkpointers, finished, strict=bool(checkpointers)):
             from farflung.figures import explored
 
-            page = page_of(trained, checkpointer.place.folder)
-            run.save_run(trained, checkpointer.place, force=True, figures={"figure": explored(trained)}, page=page)
-    return trained
+            page = page_of(own, each.place.folder)
+            run.save_run(own, each.place, force=True, figures={"figure": explored(own)}, page=page)
+    return finished
+
+
+def _finished(
+    trained: Run,
+    highest: "Ceiling",
+    baseline: "_RandomActions | None",
+    objective: "Ceiling | None",
+    more: Mapping[str, Any],
+) -> Run:
+    """A run with its ceiling, the metrics of random actions, and episodes to look at."""
+    if not trained.world.knows_all_states:
+        highest = highest.in_units_of(trained.world.num_states)
+    percentages = highest.percentage(np.asarray(trained.summary["final"]["entropy"])).tolist()
+    further = {
+        **more,
+        **({} if baseline is None else {"random": baseline.metrics}),
+        "ceiling": highest.as_json(),
+        "percent_of_ceiling": percentages,
+    }
+    if "objective" in trained.summary["final"]:
+        further["objective"] = _about_objective(trained.config, objective, trained.summary["final"]["objective"])
+    trained = _with_paths(dataclasses.replace(trained, summary={**trained.summary, **further}))
+    if trained.playback is None:
+        return trained
+    random_episodes = None if baseline is None else baseline.episodes
+    playback = trained.playback._replace(random=random_episodes, best=highest.trajectories)
+    return dataclasses.replace(trained, playback=playback)
 
 
 def _check_steps(config: Explore, world: World, algorithm: Algorithm) -> None:
@@ -343,6 +444,10 @@ def _with_paths(trained: Run) -> Run:
         num_trajectories = trained.config.trajectories_per_policy
         played = _play[trained.world](jr.key(0), team, trained.world, ELEMENTS_SHOWN, num_trajectories)
         features = np.asarray(projection.project(played.states))
+        if size := trained.world.pose_size:
+            poses = np.asarray(played.states[0, ..., :size], np.float32).reshape(-1, trained.world.horizon + 1, size)
+            stride = -(-poses.shape[1] // run.MOST_POSES)
+            trained = dataclasses.replace(trained, poses=poses[: run.MOST_POSED, ::stride])
     paths = Paths(seed, features)
     if projection.neighbours == 0:
         return dataclasses.replace(trained, paths=paths)

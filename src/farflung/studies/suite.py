@@ -19,6 +19,7 @@ from farflung.runs.destinations import claimed
 from farflung.runs.run import Run, discard_run, load_run, save_run, steps_per_update
 from farflung.studies.trials import Status, Trials, algorithm_of, begin, finish
 from farflung.studies.view import page_of
+from farflung.worlds.named import make_tabular_world
 from farflung.worlds.tabular import TabularMDP
 
 _MOST_COMPILING = 12
@@ -44,6 +45,19 @@ def compiling_threads() -> Iterator[ThreadPoolExecutor]:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+Elsewhere = Callable[[Sequence[Group], Path], None]
+"""Trains groups in other processes, which save the runs in a folder that this process sees too."""
+
+
+def train_here(out: str, groups: Sequence[Group], on_progress: Callable[[SuiteStatus], None] | None = None) -> dict[str, str]:
+    """A job: trains all configs whose runs are not yet in the folder `out`, and saves them there."""
+    worlds = {name: make_tabular_world(name) for name in {config.world for group in groups for config in group.values()}}
+    with interrupts.stoppable(), compiling_threads() as pool:
+        for _ in train_all(groups, worlds, Path(out), pool, on_progress or (lambda _: None), lambda _: None):
+            interrupts.check()
+    return {}
 
 
 def train_all(

@@ -14,7 +14,9 @@ from farflung.config.checks import check_name
 from farflung.config.options import OFFLINE_METRICS
 from farflung.data.offline import OfflineScores, Reached
 from farflung.data.rewards import Learned
+from farflung.runs.pooling import check_seeds, settings_but_seeds
 from farflung.runs.run import Run, final_values
+from farflung.runs.statistics import mean_and_interval
 from farflung.training.metrics import Metrics
 
 _NUM_RESAMPLES = 2000
@@ -24,13 +26,15 @@ _OPTIMA = {"normalized_entropy": 1.0, "percent_of_ceiling": 100.0, "success": 1.
 _SIZES = {"agents": "m", "trajectories": "K"}
 _BASELINES = ("single", "independent")
 _NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZES, *_BASELINES}
+_SAME_TASK = {"world", "horizon", "slip", "log_every", "preset"}
+"""Settings in which runs of one algorithm on one task may differ."""
 _NAMED_BY_VALUE = ("objective", "credit", "optimizer")
 _DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
 
 Result = Run | Reached | Learned | OfflineScores
 """What can be compared."""
-Grouped = dict[str, dict[str, Run]]
-"""The run of each algorithm on each task: [algorithm][task]."""
+Grouped = dict[str, dict[str, list[Run]]]
+"""The runs of each algorithm on each task, with different seeds: [algorithm][task]."""
 
 
 class Estimate(NamedTuple):
@@ -92,6 +96,8 @@ class Comparison:
 
 def compare(runs: Mapping[str, Sequence[Result]] | Sequence[Result], metric: str | None = None) -> Comparison:
     """Compares algorithms by the final values of their runs, with rliable's estimates and intervals.
+
+    Runs of the same settings and different seeds are pooled.
 
     Args:
         runs: the runs of each algorithm, by its name, or the results of `learn_offline`; runs without names are grouped by the
@@ -220,21 +226,24 @@ def _shared_tasks(grouped: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, 
     return shared, tuple(task for task in tasks if task not in shared)
 
 
-def _scores(name: str, runs: dict[str, Run], metric: str) -> Float[np.ndarray, "seed task"]:
-    numbers = {task: len(run.config.seeds) for task, run in runs.items()}
+def _scores(name: str, runs: dict[str, list[Run]], metric: str) -> Float[np.ndarray, "seed task"]:
+    numbers = {task: sum(len(run.config.seeds) for run in own) for task, own in runs.items()}
     if len(set(numbers.values())) > 1:
         found = ", ".join(f"{number} on {task}" for task, number in numbers.items())
         raise ValueError(f"{name} must have the same number of seeds on each task, not {found}")
     if min(numbers.values()) < 2:
         raise ValueError(f"{name} has one seed only: intervals need at least 2")
     columns = []
-    for task, run in runs.items():
-        field, unit = _recorded_as(run, metric)
-        if getattr(run.metrics, field) is None:
-            raise ValueError(
-                f"{metric} of {name} on {task} was not measured: it needs states that are vectors, and neighbours above 0"
-            )
-        columns.append(final_values(run.updates, run.metrics)[field] / unit)
+    for task, own in runs.items():
+        parts = []
+        for run in own:
+            field, unit = _recorded_as(run, metric)
+            if getattr(run.metrics, field) is None:
+                raise ValueError(
+                    f"{metric} of {name} on {task} was not measured: it needs states that are vectors, and neighbours above 0"
+                )
+            parts.append(final_values(run.updates, run.metrics)[field] / unit)
+        columns.append(np.concatenate(parts))
         if not np.all(np.isfinite(columns[-1])):
             raise ValueError(f"{metric} of {name} on {task} is not a number for every seed: choose another metric")
     return np.stack(columns, axis=1)
@@ -247,17 +256,21 @@ def _recorded_as(run: Run, metric: str) -> tuple[str, float]:
     return "entropy", run.summary.get("ceiling", {}).get("bound", np.nan) / 100
 
 
-def _sampled(runs: Sequence[Run], metric: str) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "seed task point"]]:
-    """The learning curves of one algorithm, interpolated at the same numbers of environment steps."""
-    last = min(int(run.steps[-1]) for run in runs)
-    first = min(last, max(int(run.steps[0]) for run in runs))
+def _sampled(
+    runs: Sequence[Sequence[Run]], metric: str
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, "seed task point"]]:
+    """The learning curves of one algorithm on each task, interpolated at the same numbers of environment steps."""
+    every = [run for own in runs for run in own]
+    last = min(int(run.steps[-1]) for run in every)
+    first = min(last, max(int(run.steps[0]) for run in every))
     steps = np.geomspace(first, last, _NUM_POINTS)
-    curves = []
-    for run in runs:
+
+    def curves(run: Run) -> list[Float[np.ndarray, " point"]]:
         field, unit = _recorded_as(run, metric)
         records = np.asarray(getattr(run.metrics, field), dtype=np.float64)[:, run.is_spaced] / unit
-        curves.append([np.interp(steps, run.steps[run.is_spaced], record) for record in records])
-    return steps, np.stack(curves, axis=1)
+        return [np.interp(steps, run.steps[run.is_spaced], record) for record in records]
+
+    return steps, np.stack([[curve for run in own for curve in curves(run)] for own in runs], axis=1)
 
 
 def _aggregates(scores: Float[np.ndarray, "seed task"], optimum: float | None) -> dict[str, Estimate]:
@@ -269,6 +282,17 @@ def _aggregates(scores: Float[np.ndarray, "seed task"], optimum: float | None) -
         functions["optimality_gap"] = partial(metrics.aggregate_optimality_gap, gamma=optimum)
     found = _estimate(lambda drawn: np.array([function(drawn) for function in functions.values()]), scores)
     return {name: Estimate(*column) for name, column in zip(functions, np.stack(found, axis=1), strict=True)}
+
+
+def interval_of_mean(scores: Float[np.ndarray, "seed task"]) -> Estimate:
+    """The mean over seeds and tasks with rliable's interval; without rliable, which is an extra, with Student's over seeds."""
+    try:
+        found = _estimate(lambda drawn: np.array([drawn.mean()]), scores)
+        return Estimate(*(np.squeeze(part) for part in found))
+    except (ImportError, TypeError):
+        mean, half_width = mean_and_interval(scores.mean(axis=1))
+        half = np.full_like(mean, np.nan) if half_width is None else half_width
+        return Estimate(mean, np.asarray(mean - half), np.asarray(mean + half))
 
 
 def _estimate(function: Callable[..., Any], *scores: Float[np.ndarray, "_ task *axes"]) -> Estimate:
@@ -291,6 +315,8 @@ def by_algorithm_and_task(runs: Mapping[str, Sequence[Run]] | Sequence[Run]) -> 
 
     An algorithm is a name or, without names, the settings in which the runs differ. A task is a world with its horizon; if
     algorithms were run in one world with several numbers of agents or trajectories, each of these numbers is a task.
+
+    Raises ValueError if an algorithm has two runs of different settings on a task, or a seed twice.
     """
     if isinstance(runs, Mapping):
         names = [name for name, group in runs.items() for _ in group]
@@ -298,16 +324,24 @@ def by_algorithm_and_task(runs: Mapping[str, Sequence[Run]] | Sequence[Run]) -> 
     else:
         names = _algorithm_names([run.config for run in runs])
     tasks = _world_names(runs)
-    if len(set(zip(names, tasks, strict=True))) < len(runs):
+    sizes_of: dict[tuple[str, str], set[tuple[int, ...]]] = {}
+    for name, task, run in zip(names, tasks, runs, strict=True):
+        sizes_of.setdefault((name, task), set()).add(tuple(getattr(run.config, size) for size in _SIZES))
+    if any(len(found) > 1 for found in sizes_of.values()):
         sizes = _sizes([run.config for run in runs])
         tasks = [_joined(task, size) for task, size in zip(tasks, sizes, strict=True)]
     grouped: Grouped = {name: {} for name in names}
     for name, task, run in zip(names, tasks, runs, strict=True):
-        if task in grouped[name]:
-            raise ValueError(
-                f"{name or 'one algorithm'} was run more than once on {task}: leave runs out, or give them different names"
-            )
-        grouped[name][task] = run
+        grouped[name].setdefault(task, []).append(run)
+    for name, own in grouped.items():
+        for task, together in own.items():
+            if len({settings_but_seeds(run.config, _SAME_TASK) for run in together}) > 1:
+                raise ValueError(
+                    f"{name or 'one algorithm'} has runs of different settings on {task}: "
+                    "leave runs out, or give them different names"
+                )
+            numbers = range(1, len(together) + 1)
+            check_seeds(together, [f"run {number} of {name or 'one algorithm'} on {task}" for number in numbers])
     return grouped
 
 
