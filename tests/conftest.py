@@ -1,3 +1,4 @@
+import gc
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ _HAS_QUICK_COMPILER = os.environ.setdefault("XLA_FLAGS", _QUICKLY) == _QUICKLY
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 mpl.use("agg")
+gc.set_threshold(50_000)  # JAX makes so many objects that looking for garbage took a twentieth of the time
 hypothesis.settings.register_profile("farflung", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
     "long", deadline=None, max_examples=10_000, suppress_health_check=list(hypothesis.HealthCheck), print_blob=True
@@ -45,6 +47,14 @@ def _kept_programs():
     from farflung.runs.program_cache import keep_programs
 
     keep_programs()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_drawing_processes():
+    """The commands draw by themselves: the other test processes use the other cores. A test of its own has such a process."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("farflung.cli.suites.num_cores", lambda: 1)
+        yield
 
 
 _compile_options = compiler.get_compile_options

@@ -21,6 +21,7 @@ ROOMS = [
     "loggers",
     "figures",
     "studies",
+    "scale",
     "cli",
 ]
 """In the order in which imports may point: a room knows only those before it."""

@@ -45,6 +45,8 @@ DATA = farflung.load_dataset(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
         (lambda: farflung.train(None, 3, (0,), 1), "train(): algorithm must be"),
         (lambda: farflung.Dataset(*"abcdefgh"), "Dataset(): observations must be an array"),
         (lambda: farflung.Run(*[3] * 8), "Run(): config must be an Explore, not 3"),
+        (lambda: farflung.Collect(3), "Collect(): run must be a text, not 3"),
+        (lambda: farflung.OfflineLearning(None), "OfflineLearning(): dataset must be a text, not None"),
         (lambda: farflung.play(3, 3, 3, 3, 3), "play(): key must be an array"),
         (lambda: farflung.Discrete(0), "the number of actions must be at least 1, not 0"),
         (lambda: farflung.MultiDiscrete(3), "the numbers of actions must be a sequence such as (2, 3), not 3"),
@@ -64,6 +66,13 @@ def test_a_wrong_argument_is_named_in_one_line(call, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_logits_must_be_a_table():
+    team = object.__new__(farflung.TabularSoftmax)  # in tests, jaxtyping refuses other logits before the class does
+    object.__setattr__(team, "logits", 3)
+    with pytest.raises(ValueError, match=r"logits must be an array \[\.\.\., state, action\], not 3"):
+        team.__check_init__()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from .config import Collect as Collect
 from .config import Explore as Explore
 from .config import OfflineLearning as OfflineLearning
 from .config import Reproduce as Reproduce
+from .config import Transfer as Transfer
 from .data import Dataset as Dataset
 from .data import collect as collect
 from .data import from_minari as from_minari
@@ -38,6 +39,7 @@ from .policies import uniform_team as uniform_team
 from .policies.rollout import Trajectories as Trajectories
 from .policies.rollout import acted_in as acted_in
 from .policies.rollout import play as play
+from .runs.pooling import load_runs as load_runs
 from .runs.run import Run as Run
 from .runs.run import load_run as load_run
 from .runs.run import save_run as save_run
@@ -47,6 +49,7 @@ from .studies.compare.comparison import compare as compare
 from .studies.explore import explore as explore
 from .studies.explore import resume as resume
 from .studies.reproduce.experiment import reproduce as reproduce
+from .studies.transfer import transfer as transfer
 from .training.loop import train as train
 from .training.metrics import Metrics as Metrics
 from .training.metrics import measure as measure

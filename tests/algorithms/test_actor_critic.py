@@ -249,10 +249,9 @@ def test_settings_for_another_algorithm_are_refused():
     assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 16, 0.01, 1.0)
     assert dataclasses.replace(config, updates=8).discount == 0.9
     assert Explore("point-gap").algorithm == "pgpse"
-    with pytest.raises(ValueError, match="trains networks, and stationary policies are tables"):
-        Explore("maze-det", algorithm="actor-critic", policy="stationary")
-    with pytest.raises(ValueError, match="numbered states"):
-        Explore("maze-det", algorithm="actor-critic").resolved(has_vectors=False)
+    for policy in ("auto", "stationary"):
+        with pytest.raises(ValueError, match="actor-critic trains networks, and maze-det has numbered states"):
+            Explore("maze-det", algorithm="actor-critic", policy=policy).resolved(has_vectors=False)
     with pytest.raises(ValueError, match="discount are for the algorithm actor-critic"):
         Explore("maze-det", discount=0.9).resolved(has_vectors=False)
 

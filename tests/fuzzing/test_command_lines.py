@@ -16,6 +16,7 @@ from farflung.cli.arguments import _types
 RUN = str(FIXTURES / VERSIONS[-1] / "runs" / "table")
 DATASET = str(FIXTURES / VERSIONS[-1] / "data" / "table.npz")
 WORK = {
+    "farflung.cli.sweep": "launched",
     "farflung.studies.explore": "begin",
     "farflung.data.collecting": "play_parts",
     "farflung.data.offline": "learn_offline",
@@ -26,6 +27,8 @@ WORK = {
     "farflung.studies.concentration.experiment": "concentration",
     "farflung.studies.reproduce.experiment": "reproduce",
     "farflung.studies.ablate.experiment": "ablate",
+    "farflung.studies.transfer": "transfer_config",
+    "farflung.studies.transfer_study.experiment": "study_transfer",
 }
 """Where each command begins with what takes long, and all that was asked for must be checked."""
 BEGUN = "so far, so good"

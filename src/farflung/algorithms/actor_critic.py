@@ -1,4 +1,4 @@
-r"""Actor-critic for teams of networks: each state's gain in entropy is a reward, and a critic learns what to expect.
+r"""Actor-critic: each state's gain in entropy, or what a task pays, is a reward, and a critic learns what to expect.
 
 The reward of a step is the gain of the state that it leads to (`Objective.gains`): what that state adds to the entropy of all
 states of the other trajectories and of its own past. The rewards after an action, without discount, add up to the weight that
@@ -11,8 +11,13 @@ variance:
 - the division by standard deviations of the same batch, of order one over the number of steps.
 
 With $\gamma = \lambda = 1$ and one step per batch, the estimate is that of `causal`, with another baseline.
+
+With a task, the rewards are the task's; intrinsic ones may be added. Policies may start from an explorer's, and an explorer may
+guide them: it takes the first actions of each episode, fewer and fewer (Uchendu et al., "Jump-start reinforcement learning",
+2023). Only steps of the learner are learned from, so that the estimate stays on-policy.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,18 +29,30 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, Shaped, 
 
 from farflung.algorithms.optimizers import optimizer
 from farflung.algorithms.pgpse import traced_number
+from farflung.algorithms.task import Guided, Task, has_acted
 from farflung.config import NEURAL_OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.config.options import OBJECTIVE
 from farflung.entropy.named import named_objective
 from farflung.entropy.objective import ObjectiveIn
-from farflung.policies import Networks, log_probabilities, networks_of, neural_team, policy_entropies
+from farflung.policies import (
+    Networks,
+    TabularSoftmax,
+    log_probabilities,
+    networks_of,
+    neural_team,
+    policy_entropies,
+    softmax_team,
+)
 from farflung.policies.rollout import Trajectories, acted_in
 from farflung.worlds.encoder import Convolutions, convolutions, linear
 
 _VECTOR_SIZE = 8
 _BONUS_SHARE = 8
 _SMALLEST = 1e-6
+_LEAST_SPREAD = 0.02
+"""With a task, which may pay nothing for long: advantages that vary less are not scaled up to a standard deviation of 1."""
+_CODE_SIZE = 16
 
 
 class Critic(eqx.Module):
@@ -59,29 +76,64 @@ class Critic(eqx.Module):
             return jnp.squeeze(linear(self.layers[-1], hidden), -1)
 
 
+class TableCritic(eqx.Module):
+    """The same for numbered states: a number for each agent and row of its table, which tells the time if policies know it."""
+
+    values: Float[Array, "agent *time state 1"]
+    """The last axis is that of a policy's actions: tables of both grow alike as states are met."""
+
+    def __call__(self, rows: Int[Array, "agent step"], times: Float[Array, "agent step"]) -> Float[Array, "agent step"]:
+        return jnp.take_along_axis(self.values.reshape(len(self.values), -1), rows, axis=1)
+
+
+class Curiosity(eqx.Module):
+    """Random network distillation (Burda et al., 2019): a state is as new as a fixed random code of it is hard to predict."""
+
+    code: Any
+    """Networks of the fixed code and of its prediction, or tables with a row for each numbered state."""
+    predicted: Any
+
+    def __call__(self, inputs: Float[Array, "*axes observation"] | Int[Array, "*axes"]) -> Float[Array, "*axes"]:
+        code, predicted = self._codes(jax.lax.stop_gradient(self.code), inputs), self._codes(self.predicted, inputs)
+        return jnp.mean((predicted - code) ** 2, axis=-1)
+
+    @staticmethod
+    def _codes(code: Any, inputs: Array) -> Float[Array, "*axes number"]:
+        if not isinstance(code, tuple):
+            return code[inputs]
+        with jax.default_matmul_precision("highest"):
+            return linear(code[1], jnp.tanh(linear(code[0], inputs)))
+
+
 class ActorCriticState(NamedTuple):
     team: Any
-    critic: Critic
+    critic: Any
+    """A `Critic`, or a `TableCritic` where states are numbered."""
     optimizer_state: optax.OptState
     num_updates: Int[Array, ""]
     shuffle_key: UInt[Array, "2"]
+    curiosity: Curiosity | None = None
 
 
 class Experience(NamedTuple):
     """The steps of a batch, in which all agents have as many; a step is an action and what followed."""
 
-    seen: Float[Array, "agent step observation"]
-    """NaN where an episode was over."""
+    seen: Float[Array, "agent step observation"] | Int[Array, "agent step"]
+    """What agents acted on: observations, or rows of their tables."""
+    is_real: Bool[Array, "agent step"]
+    """Whether there is something to learn from the step: not after an episode's end, nor while a guide acts."""
     actions: Float[Array, "agent step action"] | Int[Array, "agent step"]
     times: Float[Array, "agent step"]
     log_probabilities: Float[Array, "agent step"]
     """Of the actions, when they were taken."""
     advantages: Float[Array, "agent step"]
     returns: Float[Array, "agent step"]
+    news: Float[Array, "agent step observation"] | Int[Array, "agent step"] | None = None
+    """What curiosity learns to predict the code of: the inputs or states after the actions."""
 
 
 class ActorCritic(eqx.Module):
-    """Proximal policy optimisation (PPO) of a team of networks, for the entropy of the states that it visits together.
+    """Proximal policy optimisation (PPO) of a team, for the entropy of the states that it visits together, or for a task.
 
     >>> import farflung
     >>> algorithm = farflung.ActorCritic(num_agents=2, batch_size=4, networks=farflung.Networks((8,)))
@@ -93,7 +145,8 @@ class ActorCritic(eqx.Module):
     num_agents: int = eqx.field(static=True)
     num_trajectories: int = eqx.field(static=True, default=1)
     batch_size: int = eqx.field(static=True, default=16)
-    networks: Networks = eqx.field(static=True, default=Networks(is_normalizing=True))
+    networks: Networks | None = eqx.field(static=True, default=Networks(is_normalizing=True))
+    """None for tables, where states are numbered."""
     optimizer: str = eqx.field(static=True, default="adam")
     learning_rate: Float[ArrayLike, ""] = eqx.field(default=0.002, converter=traced_number)
     decay: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
@@ -117,6 +170,22 @@ class ActorCritic(eqx.Module):
     """Whether each agent is trained for its own entropy alone."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
+    task: Task | None = None
+    """What pays, instead of the objective."""
+    reward_scale: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
+    """What the task's rewards are divided by: about the largest return, so that the critic's values are of order 1."""
+    intrinsic: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
+    """With a task: the weight of the objective's gains, of standard deviation 1, beside its rewards; `bonus_decay` holds."""
+    is_curious: bool = eqx.field(static=True, default=False)
+    """Whether the intrinsic rewards are those of random network distillation, instead of the objective's."""
+    initial: Any = None
+    """The policies to start from, such as those of an explorer; None for new ones."""
+    guide: Any = None
+    """A team of as many agents that takes the first actions of each episode."""
+    guide_steps: Float[ArrayLike, ""] = eqx.field(default=0.0, converter=traced_number)
+    """How many actions the guide takes at first."""
+    guide_updates: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
+    """The number of updates after which the guide takes none any more."""
 
     def __check_init__(self) -> None:
         for name in ("num_agents", "num_trajectories", "batch_size", "steps_per_batch", "num_minibatches"):
@@ -126,9 +195,37 @@ class ActorCritic(eqx.Module):
 
     def init(self, key: PRNGKeyArray, world: Any) -> ActorCriticState:
         team_key, critic_key, shuffle_key = jr.split(key, 3)
-        team = neural_team(team_key, world, self.num_agents, self.networks, scale=self.init_scale)
-        critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
-        return ActorCriticState(team, critic, self._optimizer().init((team, critic)), jnp.int32(0), jr.key_data(shuffle_key))
+        team: Any
+        critic: Any
+        if self.initial is not None:
+            team = _with_rows(self.initial, world)
+        elif self.networks is None:
+            team = softmax_team(team_key, world, self.num_agents, scale=self.init_scale)
+        else:
+            team = neural_team(team_key, world, self.num_agents, self.networks, scale=self.init_scale)
+        if self.networks is None:
+            critic = TableCritic(jnp.zeros((*team.logits.shape[:-1], 1)))
+        else:
+            critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
+        curiosity = _curiosity(jr.fold_in(critic_key, 1), world) if self.is_curious else None
+        optimizer_state = self._optimizer().init((team, critic, curiosity))
+        return ActorCriticState(team, critic, optimizer_state, jnp.int32(0), jr.key_data(shuffle_key), curiosity)
+
+    def players(self, world: Any, state: ActorCriticState) -> Any:
+        """The team that plays the next batch: the learner, with the guide's first actions if there is a guide."""
+        if self.guide is None:
+            return state.team
+        number = self._num_guided(state)
+        if not isinstance(state.team, TabularSoftmax):
+            return Guided(state.team, self.guide, number)
+        guide, learner = (_by_time(_with_rows(team, world), world.horizon) for team in (self.guide, state.team))
+        is_guided = jnp.arange(world.horizon) < number
+        return TabularSoftmax(jnp.where(is_guided.reshape(1, -1, 1, 1), guide, learner), is_time_dependent=True)
+
+    def _num_guided(self, state: ActorCriticState) -> Float[Array, ""]:
+        """How many actions of each episode the guide takes now."""
+        left = jnp.maximum(1 - state.num_updates / jnp.asarray(self.guide_updates), 0.0)
+        return jnp.ceil(jnp.asarray(self.guide_steps) * left)
 
     def learn(self, world: Any, state: ActorCriticState, trajectories: Trajectories) -> ActorCriticState:
         """Several gradient steps, each with another part of the batch."""
@@ -152,29 +249,54 @@ class ActorCritic(eqx.Module):
             return jax.lax.fori_loop(0, num_left, step, latest)
 
         num_epochs = -(-self.steps_per_batch // num_parts)
-        learned = jax.lax.fori_loop(0, num_epochs, epoch, ((state.team, state.critic), state.optimizer_state))
-        (team, critic), optimizer_state = learned
-        if team.normalizer is not None:
+        first = (state.team, state.critic, state.curiosity)
+        (team, critic, curiosity), optimizer_state = jax.lax.fori_loop(0, num_epochs, epoch, (first, state.optimizer_state))
+        if getattr(team, "normalizer", None) is not None:
             team = eqx.tree_at(lambda team: team.normalizer, team, team.normalizer.after(team.scaled(trajectories.states)))
-        return state._replace(team=team, critic=critic, optimizer_state=optimizer_state, num_updates=state.num_updates + 1)
+        return ActorCriticState(team, critic, optimizer_state, state.num_updates + 1, state.shuffle_key, curiosity)
 
     def experience(self, world: Any, state: ActorCriticState, trajectories: Trajectories) -> Experience:
         """What a batch has to teach, one row for each agent."""
-        acted = acted_in(trajectories)
-        has_acted = jnp.all(jnp.isfinite(acted), axis=-1)
+        acted, team = acted_in(trajectories), state.team
         num_times = acted.shape[3]
-        time = (2 * jnp.arange(num_times, dtype=jnp.float32) / num_times - 1).reshape(1, 1, 1, -1)
-        times, seen = _by_agent(jnp.broadcast_to(time, has_acted.shape)), _by_agent(acted)
-        values = state.critic(state.team.inputs(seen), times)
-        values = jnp.where(has_acted, _by_agent_back(values, has_acted.shape), 0.0)
-        rewards = self.rewards(world, state.team, trajectories.states, has_acted)
-        advantages = advantages_of(rewards, values, has_acted, self.discount, self.trace)
-        old = log_probabilities(state.team, acted, trajectories.actions)
+        index = jnp.arange(num_times, dtype=jnp.float32).reshape(1, 1, 1, -1)
+        if self.task is None:
+            is_real = has_acted(world, trajectories)
+            rewards = self.rewards(world, team, trajectories.states, is_real)
+        else:
+            paid = self.task.paid(world, team, trajectories)
+            is_real, rewards = paid.is_part, paid.rewards / jnp.asarray(self.reward_scale)
+            if self.intrinsic is not None:
+                rewards = rewards + self._intrinsic(world, state, trajectories.states, is_real)
+        times = _by_agent(jnp.broadcast_to(2 * index / num_times - 1, is_real.shape))
+        seen, rows = _by_agent(acted), team
+        if isinstance(team, TabularSoftmax):
+            seen, rows = _by_agent(team.rows(acted)), team.as_stationary()
+        values = _by_agent_back(state.critic(_inputs(rows, seen), times), is_real.shape)
+        values = jnp.where(is_real, values, 0.0)
+        advantages = advantages_of(rewards, values, is_real, self.discount, self.trace)
+        old = log_probabilities(team, acted, trajectories.actions)
+        is_learned = is_real if self.guide is None else is_real & (index >= self._num_guided(state))
         # Standardised once for the whole batch, so that all of its parts weigh alike.
-        mean, std = _moments(advantages, has_acted)
-        standardised, returns = (jnp.where(has_acted, x, 0.0) for x in ((advantages - mean) / std, advantages + values))
-        actions = _by_agent(trajectories.actions)
-        return Experience(seen, actions, times, _by_agent(old), _by_agent(standardised), _by_agent(returns))
+        mean, std = _moments(advantages, is_learned)
+        std = std if self.task is None else jnp.maximum(std, _LEAST_SPREAD)
+        standardised, returns = (jnp.where(is_real, x, 0.0) for x in ((advantages - mean) / std, advantages + values))
+        actions, news = _by_agent(trajectories.actions), None
+        if self.is_curious:
+            news = _by_agent(_inputs(team, trajectories.states[:, :, :, 1:]))
+        learned = (_by_agent(is_learned), actions, times, _by_agent(old), _by_agent(standardised), _by_agent(returns))
+        return Experience(seen, *learned, news=news)
+
+    def _intrinsic(
+        self, world: Any, state: ActorCriticState, states: Array, is_real: Bool[Array, "batch agent trajectory time"]
+    ) -> Float[Array, "batch agent trajectory time"]:
+        """The intrinsic rewards beside a task's."""
+        weight = jnp.asarray(self.intrinsic) * jnp.asarray(self.bonus_decay) ** state.num_updates
+        if state.curiosity is None:
+            return weight * self.rewards(world, state.team, states, is_real)
+        news = state.curiosity(_inputs(state.team, states[:, :, :, 1:]))
+        mean, std = _moments(news, is_real)
+        return jnp.where(is_real, weight * (news - mean) / std, 0.0)
 
     def rewards(
         self,
@@ -200,22 +322,23 @@ class ActorCritic(eqx.Module):
         self, latest: tuple[Any, optax.OptState], part: Experience, num_updates: Int[Array, ""]
     ) -> tuple[Any, optax.OptState]:
         learned, optimizer_state = latest
-        is_real = jnp.all(jnp.isfinite(part.seen), axis=-1)
+        is_real = part.is_real
         number = jnp.maximum(jnp.sum(is_real), 1)
         bonus = jnp.asarray(self.entropy_bonus) * jnp.asarray(self.bonus_decay) ** num_updates
         # The steps are in random order: those of the first eighth stand for all. Exact entropies take long.
         few = slice(None, max(1, is_real.shape[1] // _BONUS_SHARE))
 
-        def loss(learned: tuple[Any, Critic]) -> Float[Array, ""]:
-            team, critic = learned
-            inputs = jax.lax.stop_gradient(team.inputs(part.seen))
-            seen = part.seen[None, :, None]
-            now = jnp.squeeze(log_probabilities(team, seen, part.actions[None, :, None]), (0, 2))
+        def loss(learned: tuple[Any, Any, Curiosity | None]) -> Float[Array, ""]:
+            team, critic, curiosity = learned
+            team = team.as_stationary() if isinstance(team, TabularSoftmax) else team
+            inputs = jax.lax.stop_gradient(_inputs(team, part.seen))
+            now, own = _chances(team, part, few)
             ratio = jnp.exp(jnp.where(is_real, now - part.log_probabilities, 0.0))
             clipped = jnp.clip(ratio, 1 - jnp.asarray(self.clip), 1 + jnp.asarray(self.clip))
             gained = jnp.minimum(ratio * part.advantages, clipped * part.advantages)
             missed = (critic(inputs, part.times) - part.returns) ** 2
-            own = jnp.squeeze(policy_entropies(team, seen[:, :, :, few]), (0, 2))
+            if curiosity is not None and part.news is not None:
+                missed = missed + curiosity(part.news)
             entropy = jnp.sum(jnp.where(is_real[:, few], own, 0.0)) / jnp.maximum(jnp.sum(is_real[:, few]), 1)
             return jnp.sum(jnp.where(is_real, 0.5 * missed - gained, 0.0)) / number - bonus * entropy
 
@@ -291,6 +414,51 @@ def _critic(key: PRNGKeyArray, world: Any, num_agents: int, hidden: tuple[int, .
     layers = [eqx.nn.Linear(a, b, key=each) for a, b, each in zip(sizes[:-1], sizes[1:], keys, strict=True)]
     layers[-1] = jax.tree.map(jnp.zeros_like, layers[-1])
     return Critic(tuple(layers), jr.normal(vector_key, (num_agents, _VECTOR_SIZE)), eye)
+
+
+def _curiosity(key: PRNGKeyArray, world: Any) -> Curiosity:
+    first_key, second_key, *keys = jr.split(key, 4)
+    if world.projection is None:
+        shape = (world.num_table_rows, _CODE_SIZE)
+        return Curiosity(jr.normal(first_key, shape), jnp.zeros(shape))
+
+    def network(first_key: PRNGKeyArray, second_key: PRNGKeyArray) -> tuple[eqx.nn.Linear, eqx.nn.Linear]:
+        size = len(world.observation_center)
+        return eqx.nn.Linear(size, 2 * _CODE_SIZE, key=first_key), eqx.nn.Linear(2 * _CODE_SIZE, _CODE_SIZE, key=second_key)
+
+    return Curiosity(network(first_key, second_key), network(*keys))
+
+
+def _chances(team: Any, part: Experience, few: slice) -> tuple[Float[Array, "agent step"], Float[Array, "agent few"]]:
+    """The log probabilities of the actions, and the policies' entropies in a few of the steps, both to be differentiated."""
+    if isinstance(team, TabularSoftmax):
+        rows = jax.vmap(lambda logits, seen: jax.nn.log_softmax(logits[seen]))(team.logits, part.seen)
+        now = jnp.squeeze(jnp.take_along_axis(rows, part.actions[..., None], axis=-1), -1)
+        return now, -jnp.sum(jnp.exp(rows[:, few]) * rows[:, few], axis=-1)
+    seen = part.seen[None, :, None]
+    now = log_probabilities(team, seen, part.actions[None, :, None])
+    return jnp.squeeze(now, (0, 2)), jnp.squeeze(policy_entropies(team, seen[:, :, :, few]), (0, 2))
+
+
+def _inputs(team: Any, seen: Array) -> Array:
+    """What critics are given: what networks see, or rows of tables."""
+    return seen if isinstance(team, TabularSoftmax) else team.inputs(seen)
+
+
+def _with_rows(team: Any, world: Any) -> Any:
+    """A team with a row for each state that there is room for; in states that it has never met, actions are random."""
+    if not isinstance(team, TabularSoftmax):
+        return team
+    num_more = world.num_table_rows - team.logits.shape[-2]
+    logits = jnp.pad(team.logits, [(0, 0)] * (team.logits.ndim - 2) + [(0, num_more), (0, 0)])
+    return dataclasses.replace(team, logits=logits)
+
+
+def _by_time(team: TabularSoftmax, horizon: int) -> Float[Array, "agent time state action"]:
+    if team.is_time_dependent:
+        return team.logits
+    num_agents, *rows = team.logits.shape
+    return jnp.broadcast_to(team.logits[:, None], (num_agents, horizon, *rows))
 
 
 def _moments(values: Array, is_real: Bool[Array, "..."]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -15,6 +15,8 @@ from farflung.cli.explore import explore, resume
 from farflung.cli.finished import compare, film, view
 from farflung.cli.optima import ceiling, concentration, frank_wolfe, objectives
 from farflung.cli.suites import ablate, reproduce
+from farflung.cli.sweep import sweep
+from farflung.cli.tasks import transfer, transfer_study
 from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
@@ -22,8 +24,10 @@ _JSON = "--json"
 COMMANDS: dict[str, Command] = {
     "explore": explore,
     "resume": resume,
+    "sweep": sweep,
     "collect": collect,
     "offline": offline,
+    "transfer": transfer,
     "compare": compare,
     "film": film,
     "view": view,
@@ -33,6 +37,7 @@ COMMANDS: dict[str, Command] = {
     "reproduce": reproduce,
     "ablate": ablate,
     "objectives": objectives,
+    "transfer-study": transfer_study,
 }
 
 

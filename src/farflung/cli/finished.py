@@ -2,11 +2,13 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
+from urllib.parse import quote
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, out_option, print_saved, progress_bar, switch, table
@@ -22,21 +24,29 @@ if TYPE_CHECKING:
 def compare(
     config: Compare,
     printing: Printing,
-    out: Annotated[Path | None, out_option("Directory for the figure and the numbers.", "nothing is written")] = None,
+    out: Annotated[Path | None, out_option("Directory for the page, the figure and the numbers.", "nothing is written")] = None,
     force: Annotated[bool, switch("Replace another comparison that is in the output directory.")] = False,
 ) -> None:
     """Compare runs over all their worlds and seeds: rliable's estimates, profiles and probabilities of improvement."""
     named = [_split(argument) for argument in config.runs]
     from farflung.runs.destinations import open_results
     from farflung.studies.compare.comparison import compare as compare_runs  # imports JAX
-    from farflung.studies.compare.figures import compared
+    from farflung.studies.compare.figures import compared, comparison_page
 
     settings = dataclasses.asdict(config)
     with contextlib.nullcontext() if out is None else open_results(out, "compare", settings, force=force) as save:
-        comparison = compare_runs(_load(named), config.metric)
+        named = _every_run(named)
+        loaded = [_load(path) for _, path in named]
+        comparison = compare_runs(_grouped(loaded, named), config.metric)
         summary = {"farflung": version("farflung"), "runs": list(config.runs), **comparison.as_json()}
-        if save is not None:
-            save({"comparison.json": summary, **_tables(comparison), "comparison": compared(comparison)})
+        if save is not None and out is not None:
+            tables = _tables(comparison)
+            pages = _pages(loaded, named, out)
+
+            def page(folder: Path) -> str:
+                return comparison_page(comparison, (folder / "comparison.svg").read_bytes(), pages, list(tables))
+
+            save({"comparison.json": summary, **tables, "comparison": compared(comparison), "index.html": page})
     printing.report(summary, partial(_print, comparison, out))
 
 
@@ -46,18 +56,55 @@ def _split(argument: str) -> tuple[str, Path]:
     return (name, Path(path)) if equals and not Path(argument).exists() else ("", Path(argument))
 
 
-def _load(named: Sequence[tuple[str, Path]]) -> "dict[str, list[Result]] | list[Result]":
-    from farflung.data.offline import load_scores
+def _every_run(named: Sequence[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """The runs with their names; a sweep is all of its runs."""
     from farflung.runs.destinations import is_results_of
-    from farflung.runs.run import load_run
 
     unnamed = [path for name, path in named if not name]
     if 0 < len(unnamed) < len(named):
         raise ValueError(f"either all runs have names or none: {unnamed[0]} has none")
-    runs: list[Result] = [load_scores(path) if is_results_of(path, "offline") else load_run(path) for _, path in named]
-    if unnamed:
-        return runs
-    return {name: [run for run, (its, _) in zip(runs, named, strict=True) if its == name] for name, _ in named}
+    runs = []
+    for name, path in named:
+        found = sorted(path.glob("runs/*/config.json")) if is_results_of(path, "sweep") else [path / "config.json"]
+        runs += [(name, each.parent) for each in found]
+    if len(runs) < 2:
+        raise ValueError(f"at least 2 runs are needed for a comparison, not {len(runs)}")
+    return runs
+
+
+def _load(path: Path) -> "Result":
+    from farflung.data.offline import load_scores
+    from farflung.runs.destinations import is_results_of
+    from farflung.runs.run import load_run
+
+    return load_scores(path) if is_results_of(path, "offline") else load_run(path)
+
+
+def _grouped(loaded: "Sequence[Result]", named: Sequence[tuple[str, Path]]) -> "dict[str, list[Result]] | list[Result]":
+    """The runs by their names, if they have any."""
+    if not named[0][0]:
+        return list(loaded)
+    return {name: [run for run, (its, _) in zip(loaded, named, strict=True) if its == name] for name, _ in named}
+
+
+def _pages(loaded: "Sequence[Result]", named: Sequence[tuple[str, Path]], out: Path) -> dict[tuple[str, str], list[str]]:
+    """The addresses of the runs' pages, relative to the page of the comparison, by algorithm and task."""
+    from farflung.runs.run import PAGE, Run
+    from farflung.studies.compare.comparison import by_algorithm_and_task
+
+    if not all(isinstance(run, Run) for run in loaded):
+        return {}
+    paths = {id(run): path / PAGE for run, (_, path) in zip(loaded, named, strict=True)}
+    grouped = by_algorithm_and_task(cast(Any, _grouped(loaded, named)))
+    return {
+        (name, task): [
+            quote(Path(os.path.relpath(path.resolve(), out.resolve())).as_posix())
+            for run in together
+            if (path := paths[id(run)]).is_file()
+        ]
+        for name, runs in grouped.items()
+        for task, together in runs.items()
+    }
 
 
 def _tables(comparison: "Comparison") -> dict[str, list[tuple[object, ...]]]:
@@ -106,7 +153,7 @@ def _print(comparison: "Comparison", out: Path | None, console: "Console") -> No
     if comparison.left_out:
         console.print(f"left out, as not all were run on it: {' · '.join(comparison.left_out)}")
     curves = " and learning curves" if comparison.curves else ""
-    print_saved(console, out, "comparison.png", f"the numbers and a figure with performance profiles{curves}")
+    print_saved(console, out, "index.html", f"the numbers and a page with performance profiles{curves}")
 
 
 def _cell(estimate: "Estimate", decimals: int) -> str:
@@ -154,23 +201,29 @@ def view(
     no_browser: Annotated[bool, switch("Print the address without opening a browser.")] = False,
 ) -> None:
     """Look at runs in the browser, side by side, also while they train."""
+    import secrets
     import socket
+    import tempfile
     import webbrowser
 
     import uvicorn
 
     from farflung.studies.view import application  # imports JAX
 
-    shown = application(config.runs)
-    with socket.socket() as listener:
+    token = secrets.token_urlsafe()
+    shown = application(config.runs, token)
+    with socket.socket() as listener, tempfile.TemporaryDirectory(prefix="farflung-", ignore_cleanup_errors=True) as private:
         try:
             listener.bind(("127.0.0.1", config.port))
             listener.listen()  # the browser may ask before the server is ready
         except OSError as error:
             raise ValueError(f"port {config.port} cannot be used: {error.strerror}; choose another --port") from None
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
         print(f"{address} shows the runs until Ctrl-C", flush=True)
         if not no_browser:
-            webbrowser.open(address)
+            # Other users see the arguments of a browser's process, so the token is in a file that only this user can read.
+            page = Path(private, "open.html")
+            page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+            webbrowser.open(page.as_uri())
         server = uvicorn.Server(uvicorn.Config(shown, log_level="warning", access_log=False, ws="none", lifespan="off"))
         server.run(sockets=[listener])

@@ -1,11 +1,12 @@
 """`farflung reproduce` and `farflung ablate`: many trainings and one page."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -13,24 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
+from farflung.cli.sweep import launched
 from farflung.cli.terminal import Printing, out_option, progress_bar, switch, table
-from farflung.config import Ablate, Reproduce
+from farflung.config import Ablate, Launching, Reproduce
 from farflung.config.checks import num_cores, printable
+from farflung.scale.jobs import Job
 from farflung.worlds.hosted.modules import safe_children
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from farflung.studies.suite import SuiteStatus
+    from farflung.studies.suite import Elsewhere, Group, SuiteStatus
 
 _FOLDER = "Directory for the page, the figures, the numbers and the trained runs."
-_FEWEST_CORES, _NUM_PROCESSES = 8, 4
+_MOST_PROCESSES = 4
 _FORCE = "Replace results of another version or with other settings that are in the output directory."
 
 
 def reproduce(
     config: Reproduce,
     printing: Printing,
+    launching: Launching,
     out: Annotated[Path | None, out_option(_FOLDER, "reproduction, or reproduction-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
 ) -> None:
@@ -38,42 +42,63 @@ def reproduce(
     began = time.perf_counter()
     # Many programs are compiled at once: on a GPU, one thread for each is faster than many threads for each.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_force_compilation_parallelism=1".strip()
+    out = out or Path("reproduction-preview" if config.quick else "reproduction")
+    elsewhere = _elsewhere(launching, out, printing)
     terminal.use_all_cores()
     from farflung.studies.reproduce.experiment import reproduce as rerun  # imports JAX
     from farflung.studies.reproduce.report import write_report
 
-    out = out or Path("reproduction-preview" if config.quick else "reproduction")
     with _drawing_processes() as executor:
         write = partial(write_report, began=began, executor=executor)
-        _run("the paper", out, printing, partial(rerun, config, force=force), write, _print_claims)
+        _run("the paper", out, printing, partial(rerun, config, force=force, elsewhere=elsewhere), write, _print_claims)
 
 
 def ablate(
     config: Ablate,
     printing: Printing,
+    launching: Launching,
     out: Annotated[Path | None, out_option(_FOLDER, "ablation, or ablation-preview")] = None,
     force: Annotated[bool, switch(_FORCE)] = False,
 ) -> None:
     """Train every credit with every optimiser and write one page about the effects."""
     began = time.perf_counter()
+    out = out or Path("ablation-preview" if config.quick else "ablation")
+    elsewhere = _elsewhere(launching, out, printing)
     terminal.use_all_cores()
     from farflung.studies.ablate.experiment import ablate as compare  # imports JAX
     from farflung.studies.ablate.report import write_ablation
 
-    out = out or Path("ablation-preview" if config.quick else "ablation")
     write = partial(write_ablation, began=began)
-    _run("ablation", out, printing, partial(compare, config, force=force), write, _print_settings)
+    _run("ablation", out, printing, partial(compare, config, force=force, elsewhere=elsewhere), write, _print_settings)
+
+
+def _elsewhere(launching: Launching, out: Path, printing: Printing) -> "Elsewhere | None":
+    """Trains groups of configs as jobs of a launcher; None for the launcher local, since `train_all` trains here."""
+    if launching.launcher == "local":
+        return None
+    launch_jobs = launched(launching, out.absolute())
+
+    def train(groups: "Sequence[Group]", folder: Path) -> None:
+        function, points = "farflung.studies.suite:train_here", {name: each for group in groups for name, each in group.items()}
+        jobs = [Job(function, tuple(group), {"out": str(folder), "groups": [dict(group)]}) for group in groups]
+        with progress_bar(printing.quiet) as show:
+            failures = launch_jobs(jobs, points, folder, show)
+        for name, reason in failures.items():
+            raise ValueError(f"{len(failures)} runs failed, among them {name}: {reason}; the same command tries again")
+
+    return train
 
 
 @contextlib.contextmanager
 def _drawing_processes() -> Iterator[Executor | None]:
-    """Processes that draw figures in parallel, started early so that they are ready in time; None with too few cores."""
-    if num_cores() < _FEWEST_CORES:
+    """Processes that draw figures beside this one, started early so that they are ready in time; None with a single core."""
+    num_processes = min(_MOST_PROCESSES, num_cores() - 1)
+    if not num_processes:
         yield None
         return
-    with ProcessPoolExecutor(_NUM_PROCESSES, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
+    with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn"), initializer=prepare_drawing) as pool:
         with safe_children():
-            for _ in range(_NUM_PROCESSES):
+            for _ in range(num_processes):
                 pool.submit(os.getpid)
         try:
             yield pool
@@ -101,6 +126,7 @@ def _run(
     from farflung.runs.interrupts import Stopped, stoppable
 
     notes: list[str] = []
+    gc.freeze()  # what the imports have made stays: looking through it again and again takes seconds
     with stoppable():
         try:
             with progress_bar(printing.quiet) as show, claimed(out) as place:
@@ -110,6 +136,7 @@ def _run(
 
                 found = work(out=place, on_progress=on_progress, on_note=notes.append)
                 show(title, 1, 1, "figures and page")
+                gc.freeze()
                 summary = write(found, out=place)
         except KeyboardInterrupt:
             raise Stopped(f"finished trainings are saved in {out}: the same command continues") from None

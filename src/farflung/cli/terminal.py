@@ -137,13 +137,20 @@ def use_all_cores() -> None:
     """Makes each CPU core a JAX device, unless the user has set the number of devices, and starts up the devices."""
     import jax
 
+    one_device_per_core()
+    threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
+
+
+def one_device_per_core() -> None:
+    """Makes each CPU core a JAX device, unless the user has set the number of devices."""
+    import jax
+
     from farflung.runs.program_cache import keep_programs
 
     keep_programs()
     if "JAX_NUM_CPU_DEVICES" not in os.environ and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with contextlib.suppress(RuntimeError):  # a program that calls `main` may have started JAX already
             jax.config.update("jax_num_cpu_devices", num_cores())
-    threading.Thread(target=jax.devices, daemon=True).start()  # a GPU takes seconds; meanwhile, imports continue
 
 
 def import_world(name: str | None, function: str | None = None) -> None:

@@ -13,6 +13,8 @@ from farflung.config.commands import Objectives as Objectives
 from farflung.config.commands import OfflineLearning as OfflineLearning
 from farflung.config.commands import Reproduce as Reproduce
 from farflung.config.commands import Resume as Resume
+from farflung.config.commands import Transfer as Transfer
+from farflung.config.commands import TransferStudy as TransferStudy
 from farflung.config.commands import View as View
 from farflung.config.commands import check_dataset_id as check_dataset_id
 from farflung.config.explore import Explore as Explore
@@ -27,3 +29,6 @@ from farflung.config.options import OPTIMIZERS as OPTIMIZERS
 from farflung.config.options import PAPER_WORLDS as PAPER_WORLDS
 from farflung.config.options import PRESETS as PRESETS
 from farflung.config.options import SCHEDULES as SCHEDULES
+from farflung.config.sweep import LAUNCHERS as LAUNCHERS
+from farflung.config.sweep import Launching as Launching
+from farflung.config.sweep import Sweep as Sweep

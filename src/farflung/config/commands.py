@@ -94,6 +94,73 @@ class Collect(_OfRun):
                     raise ValueError(f"{name} is for Minari datasets, not for the format {self.format}")
 
 
+@dataclass(frozen=True)
+class Transfer(_OfRun):
+    """Learn a task that a team has never seen, from what its exploration has left: the result is a run with one policy.
+
+    RUN is a directory that `farflung explore` has written. Every agent plays a few episodes of the task, which are counted; the
+    ranking is printed, and the best agent is where learning starts.
+    """
+
+    reward: Annotated[str | None, default_is("--goal", "environment|MODULE:NAME")] = None
+    """What pays: the environment's own rewards (environment), or a function of observations, actions and next observations
+    (arrays with a row per step)."""
+    goal: Annotated[tuple[float, ...], default_is("--reward", "NUMBER ...")] = ()
+    """Goal with reward 1 at which episodes end: row and column in a map, an observation, or features such as x and y."""
+    goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
+    """Distance at which a state that is a vector counts as the goal."""
+    method: Annotated[str, one_of(options.TRANSFERS)] = options.TRANSFERS[0]
+    """finetune: PPO from the best agent's policy; guide: PPO from a new policy, for which the best agent takes the first
+    actions of each episode, fewer and fewer; offline: Q-learning (tables) or IQL (networks) from episodes of the whole team;
+    scratch: PPO from a new policy, to compare with."""
+    seed: Annotated[int | None, default_is("the one with the median final entropy")] = None
+    """Seed of the run whose team is used."""
+    episodes: int = 10
+    """Episodes of each agent: those by which the best one is chosen, and from which offline learns."""
+    updates: Annotated[int | None, default_is("100; offline: none after learning from the episodes")] = None
+    """Policy updates of PPO."""
+    batch_size: int = 16
+    """Episodes per update."""
+    learning_rate: Annotated[float | None, default_is("0.1 tables, 0.001 networks", "FLOAT")] = None
+    """Step size of Adam."""
+    entropy_bonus: float = 0.01
+    """Weight of a bonus for the entropy of the policy's actions, against early determinism."""
+    intrinsic: float = 0.0
+    """Weight of the world's own entropy gains, of standard deviation 1, beside the task's rewards; it decays to 1%."""
+    discount: float = 0.99
+    """Discount factor."""
+    batches: int = 5000
+    """offline: minibatches to learn from."""
+    seeds: tuple[int, ...] = (0,)
+    """Random seeds, with one independent learning each."""
+
+    def __post_init__(self) -> None:
+        if (self.reward is None) == (not self.goal):
+            raise ValueError("a task is either a goal or a reward: give one of --goal and --reward")
+        if self.reward not in (None, "environment"):
+            checks.check_function("reward", self.reward)
+        if self.goal_radius is not None:
+            checks.check_positive("goal_radius", self.goal_radius)
+            if not self.goal:
+                raise ValueError("goal_radius needs a goal: give one with --goal")
+        checks.check_name("method", self.method, options.TRANSFERS)
+        for name in ("episodes", "updates", "batch_size", "batches"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checks.whole_number(name, getattr(self, name)))
+        if self.learning_rate is not None:
+            checks.check_positive("learning_rate", self.learning_rate)
+        for name in ("entropy_bonus", "intrinsic"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be a finite number, 0 or above, not {getattr(self, name)}")
+        checks.check_share("discount", self.discount)
+        object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+
+    @property
+    def task(self) -> str:
+        """The task in words."""
+        return f"goal {' '.join(f'{number:g}' for number in self.goal)}" if self.goal else f"reward {self.reward}"
+
+
 _OFFLINE_DEFAULTS: dict[tuple[str, bool], dict[str, Any]] = {
     ("goals", False): {"method": "q-learning", "batches": 100, "batch_size": 20, "learning_rate": 0.1, "max_steps": 200},
     ("goals", True): {
@@ -217,8 +284,8 @@ class Compare:
     def __post_init__(self) -> None:
         if self.metric is not None:
             checks.check_name("metric", self.metric, (*options.METRICS, *options.OFFLINE_METRICS))
-        if len(self.runs) < 2:
-            raise ValueError(f"at least 2 runs are needed for a comparison, not {len(self.runs)}")
+        if not self.runs:
+            raise ValueError("at least 2 runs are needed for a comparison, not 0")
 
 
 @dataclass(frozen=True)
@@ -256,7 +323,7 @@ class Film(_OfRun):
     fps: int = 12
     """Maximum number of frames per second, up to 100; a film has at most one frame per step of an episode."""
     rendered: bool = False
-    """Show what the Gymnasium environment itself renders (rgb_array), one picture per agent, instead of a map."""
+    """Show what the Gymnasium environment itself (rgb_array), or a robot's simulator, renders for each agent, not a map."""
     training: bool = False
     """Show how the team learns: an episode at each of several moments of its training."""
 
@@ -416,10 +483,10 @@ class Objectives:
 
     worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WORLD [WORLD ...]")] = options.PAPER_WORLDS
     """Worlds to train in, as in farflung explore; compiled ones only."""
-    train: Annotated[tuple[str, ...], tyro.conf.arg(metavar="OBJECTIVE|diayn ...")] = (
-        *("state", "trajectory", "skills", "own", "own+3*skills", "state+0.1*trajectory", "diayn"),
+    train: Annotated[tuple[str, ...], tyro.conf.arg(metavar="OBJECTIVE|diayn|untrained ...")] = (
+        *("state", "trajectory", "skills", "own", "own+3*skills", "state+0.1*trajectory", "diayn", "untrained"),
     )
-    """Objectives to train on, as in farflung explore, or diayn for a learned discriminator."""
+    """Objectives to train on, as in farflung explore; diayn: a learned discriminator; untrained: teams as they begin."""
     agents: int = 6
     """Agents in each team (m in the paper)."""
     trajectories: int = 1
@@ -444,7 +511,7 @@ class Objectives:
         if not self.worlds or not self.train:
             raise ValueError("at least one world and one objective are needed")
         for name in self.train:
-            if name != "diayn":
+            if name not in ("diayn", "untrained"):
                 options.objective_terms(name)
 
 
@@ -516,6 +583,50 @@ class Reproduce(_Suite):
 
 
 @dataclass(frozen=True)
+class TransferStudy:
+    """Explore once, then learn many goals that were never seen: what a diverse team is worth against other ways to begin.
+
+    All have the same number of environment steps in total, with exploration and the choice of an agent counted. One page has
+    the curves, and a verdict on each claim. The archive of MAP-Elites needs farflung[archive].
+    """
+
+    worlds: Annotated[tuple[str, ...], one_of(options.STUDY_WORLDS, is_repeated=True)] = options.STUDY_WORLDS
+    """Worlds to learn goals in."""
+    agents: int = 6
+    """Agents in a team, and trajectories of the one policy (m in the paper)."""
+    goals: int = 10
+    """Goals in each world, drawn from those that are not near the start."""
+    episodes: int = 5
+    """Episodes of each agent by which the best one is chosen for a goal."""
+    updates: int = 60
+    """Policy updates of exploration."""
+    learning_updates: int = 40
+    """Policy updates for a goal, after exploration; whoever does not explore has more of them, for the same steps in total."""
+    seeds: int = 10
+    """Number of random seeds."""
+    quick: bool = False
+    """Preview with maze-stoc and point-four-rooms, 3 seeds, 4 goals, 30 updates of exploration and 20 for a goal."""
+
+    def __post_init__(self) -> None:
+        preview = {"worlds": ("maze-stoc", "point-four-rooms"), "seeds": 3, "goals": 4, "updates": 30, "learning_updates": 20}
+        for name, value in preview.items() if self.quick else ():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "worlds", checks.several("worlds", self.worlds))
+        if not self.worlds or len(set(self.worlds)) < len(self.worlds):
+            raise ValueError("worlds must be one or more, all different")
+        for world in self.worlds:
+            checks.check_name("world", world, options.STUDY_WORLDS)
+        for name in ("agents", "goals", "episodes", "updates", "learning_updates", "seeds"):
+            object.__setattr__(self, name, checks.whole_number(name, getattr(self, name)))
+        if self.agents < 2:
+            raise ValueError("agents must be at least 2: the best of them is chosen")
+
+    @property
+    def seed_values(self) -> tuple[int, ...]:
+        return tuple(range(self.seeds))
+
+
+@dataclass(frozen=True)
 class Ablate(_Suite):
     """Train every credit with every optimiser, remove each part of the defaults in turn, and write one page about the effects.
 
@@ -526,6 +637,8 @@ class Ablate(_Suite):
     """Credits to train with: ways to turn the team's entropy into the weight of each action."""
     optimizers: Annotated[tuple[str, ...], one_of(options.OPTIMIZERS, is_repeated=True)] = options.OPTIMIZERS
     """Optimisers to combine with each credit."""
+    objectives: Annotated[tuple[str, ...], tyro.conf.arg(metavar="OBJECTIVE ...")] = ("own", "skills", "trajectory")
+    """Objectives to maximise with the defaults instead of the entropy of states, as in farflung explore."""
     updates: int = 1000
     """Policy updates of each training with other settings than the paper's (N in the paper)."""
     paper_updates: int = 10_000
@@ -545,5 +658,9 @@ class Ablate(_Suite):
             object.__setattr__(self, name, tuple(each for each in known if each in getattr(self, name)))
             if not getattr(self, name):
                 raise ValueError(f"at least one of the {name} is needed: {', '.join(known)}")
+        objectives = checks.several("objectives", self.objectives)
+        for each in objectives:
+            options.objective_terms(each)
+        object.__setattr__(self, "objectives", tuple(dict.fromkeys(each for each in objectives if each != "state")))
         if self.batches < 2:
             raise ValueError("batches must be at least 2: one batch has no variance")

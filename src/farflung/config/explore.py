@@ -228,10 +228,14 @@ class Explore:
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
+    def world_name(self) -> str:
+        """A name for the world that can be part of a path."""
+        return Path(self.world).stem if checks.is_map_file(self.world) else re.sub("[/:]", "-", self.world)
+
+    @property
     def name(self) -> str:
         """A name for a run, from the world and the size of the team."""
-        world = Path(self.world).stem if checks.is_map_file(self.world) else re.sub("[/:]", "-", self.world)
-        return f"{world}-{self.agents}-{'single' if self.single else 'agents'}"
+        return f"{self.world_name}-{self.agents}-{'single' if self.single else 'agents'}"
 
     @property
     def command(self) -> str:
@@ -267,8 +271,6 @@ class Explore:
             object.__setattr__(self, name, value)
 
     def _check_actor_critic(self, given: Iterable[str]) -> None:
-        if not self.is_neural and "policy" in given:
-            raise ValueError(f"actor-critic trains networks, and {self.policy} policies are tables: choose the algorithm pgpse")
         if self.credit != "causal" or {*options.ONLY_FOR_PGPSE} & {*given} - {"credit"}:
             raise ValueError(
                 "actor-critic has the credit causal and averages over trajectories: "

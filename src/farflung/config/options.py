@@ -30,6 +30,8 @@ COMPILED_TWINS = {
 """Gymnasium environments that are compiled worlds too."""
 SUITES = ("gymnax", "craftax", "navix", "xminigrid", "jumanji", "brax", "playground")
 """JAX suites whose environments are worlds, under names such as `gymnax:MountainCar-v0`."""
+WORKER_LAUNCHERS = ("local", "ray")
+"""Where the worker processes of slow environments run."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, ACTOR_CRITIC, OBJECTIVE = "pgpse", "actor-critic", "state"
 """The default training algorithm, the one for networks alone, and the default objective (the entropy of states that the world
@@ -76,6 +78,10 @@ TABLES = ("stationary", "time-dependent")
 NETWORKS = ("neural", "shared-trunk", "conditioned")
 POLICIES = ("auto", *TABLES, *NETWORKS)
 STDS = ("free", "state")
+STUDY_WORLDS = ("maze-stoc", "corridors", "point-four-rooms", "point-maze")
+"""Worlds of `farflung transfer-study`; corridors is a larger map."""
+TRANSFERS = ("finetune", "guide", "offline", "scratch")
+"""What `farflung transfer` can do with a team."""
 TASKS = ("goals", "rewards")
 """What `farflung offline` can learn."""
 METHODS = ("q-learning", "iql", "td3-bc", "bc")

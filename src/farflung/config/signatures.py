@@ -53,16 +53,16 @@ def checked(function: F) -> F:
 
 
 def check_fields(kind: type) -> None:
-    """Makes a dataclass check its arguments, unless it is a config or a module of Equinox, which have checks of their own."""
-    if "__dataclass_fields__" in vars(kind) and not (
-        kind.__module__.startswith("farflung.config") or hasattr(kind, "_abc_impl")
-    ):
+    """Makes a dataclass check its arguments, unless it is a module of Equinox, which has checks of its own."""
+    if "__dataclass_fields__" in vars(kind) and not hasattr(kind, "_abc_impl"):
         kind.__init__ = checked(kind.__init__)  # type: ignore[misc]
 
 
 def fits(value: Any, kind: Any) -> bool:
     """Whether a value is what an annotation says; of long sequences, only the first values are looked at."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return fits(value, parts[0])
     if _is_array_like(kind):
         return (
             hasattr(value, "__array__")
@@ -91,6 +91,8 @@ def fits(value: Any, kind: Any) -> bool:
 def described(kind: Any) -> str:
     """What an annotation asks for, in words."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return described(parts[0])
     if _is_array_like(kind):
         return "an array"
     if origin in (typing.Union, types.UnionType):

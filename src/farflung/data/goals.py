@@ -55,9 +55,9 @@ def relabel(
     assert goal is not None
     source = dataset.source
     if dataset.has_vectors:
-        place, radius = _place(source, goal, goal_radius)
+        place, radius = place_at(source, goal, goal_radius)
         assert source.projection is not None
-        arrives = source.projection.distances(dataset.observations[:, 1:], place) <= np.float32(radius)
+        arrives = np.asarray(source.projection.distances(dataset.observations[:, 1:], place)) <= np.float32(radius)
         aim: dict[str, Any] = {"goal": place.tolist(), "goal_radius": radius}
     else:
         if goal_radius is not None:
@@ -150,7 +150,7 @@ def _checked_number(source: Source, goal: int | float) -> int:
     return int(goal)
 
 
-def _place(source: Source, goal: int | float | Place, radius: float | None) -> tuple[Float[np.ndarray, " feature"], float]:
+def place_at(source: Source, goal: int | float | Place, radius: float | None) -> tuple[Float[np.ndarray, " feature"], float]:
     """The goal's point and radius, checked."""
     if source.projection is None:
         raise ValueError("the dataset has no projection, so a goal has no features: relabel with a reward function instead")

@@ -52,6 +52,7 @@ class Learning(NamedTuple):
     value_bounds: tuple[float, float] = (-np.inf, np.inf)
     """Bounds of what a state can be worth, if they are known."""
     width: int = 64
+    activation: Callable[[Array], Array] = jax.nn.relu
 
 
 class Networks(eqx.Module):
@@ -169,7 +170,7 @@ def _networks(key: PRNGKeyArray, data: Experience, see: See, actions: Discrete |
     num_outputs = actions.num if isinstance(actions, Discrete) else actions.size
 
     def make(num_inputs: int, num_outputs: Any, key: PRNGKeyArray) -> eqx.nn.MLP:
-        return eqx.nn.MLP(num_inputs, num_outputs, settings.width, _DEPTH, key=key)
+        return eqx.nn.MLP(num_inputs, num_outputs, settings.width, _DEPTH, settings.activation, key=key)
 
     sizes = (num_inputs, num_outputs) if is_discrete else (num_inputs + num_outputs, "scalar")
     critics = eqx.filter_vmap(partial(make, *sizes))(jr.split(critics_key, 2))

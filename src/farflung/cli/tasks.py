@@ -1,0 +1,118 @@
+"""`farflung transfer` and `farflung transfer-study`: from a team that has explored to a task, and to many."""
+
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from farflung.cli import terminal
+from farflung.cli.terminal import Printing, one_line_warnings, out_option, print_saved, progress_bar, switch, table
+from farflung.config import Transfer, TransferStudy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from farflung.runs.run import Run
+    from farflung.studies.trials import Status
+
+_MOST_ROWS, _MOST_PLACES = 20, 12
+
+
+def transfer(
+    config: Transfer,
+    printing: Printing,
+    out: Annotated[
+        Path | None, out_option("Directory for the run of the learner.", "NAME-METHOD, with the name of the run")
+    ] = None,
+    force: Annotated[bool, switch("Replace a run that is in the output directory.")] = False,
+) -> int:
+    """Learn a task that a team has never seen, from what its exploration has left."""
+    terminal.use_all_cores()
+    from farflung.runs.destinations import claimed
+    from farflung.runs.interrupts import Stopped, stoppable
+    from farflung.runs.run import load_run
+    from farflung.studies.transfer import transfer_config  # imports JAX
+
+    terminal.import_world(config.world, None if config.reward == "environment" else config.reward)
+    explored = load_run(config.run)
+    out = out or Path(f"{Path(config.run).absolute().name}-{config.method}")
+    with stoppable():
+        with one_line_warnings(), progress_bar(printing.quiet) as show, claimed(out) as place:
+
+            def on_progress(status: "Status") -> None:
+                state = "compiling" if status.update == 0 else terminal.rate(status.steps_per_second)
+                show(config.task, status.update, status.num_updates, state)
+
+            learned = transfer_config(config, explored, out=place, force=force, on_progress=on_progress)
+        printing.report(learned.summary, partial(_print, learned, out), beside_json=True)
+        if told := learned.summary.get("stopped_because"):
+            raise ValueError(f"{told}; the results so far were saved in {out}")
+        if learned.summary["is_interrupted"]:
+            raise Stopped(f"{learned.summary['updates']:,} updates are saved in {out}: the same command continues")
+    return 0
+
+
+def transfer_study(
+    config: TransferStudy,
+    printing: Printing,
+    out: Annotated[
+        Path | None, out_option("Directory for the page, the figures and the numbers.", "transfer-study, or transfer-preview")
+    ] = None,
+    force: Annotated[bool, switch("Replace a page that is in the output directory.")] = False,
+) -> None:
+    """Explore once, then learn many goals that were never seen, against other ways to begin; write one page with verdicts."""
+    began = time.perf_counter()
+    terminal.use_all_cores()
+    from farflung.runs.destinations import claimed
+    from farflung.runs.interrupts import Stopped, stoppable
+    from farflung.studies.transfer_study.experiment import study_transfer  # imports JAX
+    from farflung.studies.transfer_study.report import write_study
+
+    out = out or Path("transfer-preview" if config.quick else "transfer-study")
+    notes: list[str] = []
+    with stoppable(), progress_bar(printing.quiet) as show, claimed(out) as place:
+        try:
+            found = study_transfer(
+                config,
+                place,
+                force=force,
+                on_progress=lambda status: show("transfer", status.steps, status.num_steps, status.what),
+                on_note=notes.append,
+            )
+        except KeyboardInterrupt:
+            raise Stopped("nothing was written") from None
+        show("transfer", 1, 1, "figures and page")
+        summary = write_study(found, place, began)
+    for note in notes:
+        print(f"farflung: {note}", file=sys.stderr)
+    printing.report(summary, partial(_print_claims, summary))
+
+
+def _print_claims(summary: dict[str, Any], console: "Console") -> None:
+    rows = table("In how many comparisons each claim holds", "claim", "holds", "undecided", "does not hold")
+    for statement, counts in summary["claims"].items():
+        rows.add_row(statement, *(str(counts.get(verdict, 0)) for verdict in ("holds", "undecided", "does not hold")))
+    console.print(rows)
+    console.print(f"{summary['seconds']:.0f} s. See {summary['page']}", soft_wrap=True)
+
+
+def _print(run: "Run", out: Path, console: "Console") -> None:
+    about = run.summary["transfer"]
+    rows = table(f"{about['task']}: the agents before learning", "agent", "mean return", "best episode")
+    for row in about["ranking"][:_MOST_ROWS]:
+        rows.add_row(str(row["agent"]), f"{row['mean_return']:.3f}", f"{row['best_return']:.3f}")
+    rows.add_row("random actions", f"{about['random_return']:.3f}", "")
+    console.print(rows)
+    places = about["path"][:: -(-len(about["path"]) // _MOST_PLACES)]
+    if run.world.positions is not None:
+        places = [run.world.positions[state].tolist() for state in places]
+    shown = " → ".join(
+        str(place) if isinstance(place, int) else f"({', '.join(f'{number:.3g}' for number in place)})" for place in places
+    )
+    console.print(f"best episode of agent {about['ranking'][0]['agent']}: {shown}", soft_wrap=True)
+    mean = sum(run.summary["final"]["objective"]) / len(run.config.seeds)
+    learned = f"{run.summary['environment_steps'] // len(run.config.seeds):,} steps of learning"
+    before = f"{about['selection_steps']:,} to choose the agent and {about['exploration_steps']:,} of exploration"
+    console.print(f"{about['method']}: mean return {mean:.3f} after {learned}, {before}")
+    print_saved(console, out, "index.html")

@@ -1,0 +1,216 @@
+"""The page of a transfer study: claims with verdicts, curves, and what the agents are like."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
+from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
+from farflung.runs.destinations import Destination
+from farflung.runs.statistics import Difference, contrast, holm, mean_and_interval, mean_difference
+from farflung.studies.compare.comparison import interval_of_mean
+from farflung.studies.transfer_study.experiment import EXPLORED, KINDS, SOLVED, Study, WorldStudy
+
+_COLORS = dict(
+    zip(KINDS, (BLUE, GREEN, ORANGE, "#7b4fa3", "#b8860b", GREY, RED, "#000000"), strict=True),
+)
+
+_WITH_BANDS = ("team", "scratch")
+
+
+class Claim(NamedTuple):
+    """A statement about the team, against one other way to begin, in one world."""
+
+    statement: str
+    world: str
+    against: str
+    difference: Difference
+    unit: str
+    p_holm: float = 1.0
+
+    @property
+    def verdict(self) -> str:
+        return self.difference.verdict_at(self.p_holm)
+
+
+def claims(study: Study) -> list[Claim]:
+    """All claims, with p-values corrected within each statement by Holm's method."""
+    by_statement: dict[str, list[Claim]] = {}
+    for claim in (each for world in study.worlds for each in _measured(world)):
+        by_statement.setdefault(claim.statement, []).append(claim)
+    return [
+        claim._replace(p_holm=p_value)
+        for own in by_statement.values()
+        for claim, p_value in zip(own, holm([claim.difference.p_value for claim in own]), strict=True)
+    ]
+
+
+def _measured(world: WorldStudy) -> Iterator[Claim]:
+    team, most = world.learning["team"], world.most_steps
+    others = {kind: own for kind, own in world.learning.items() if kind != "team"}
+    for kind, own in others.items():
+        statement = "the team's best agent ends with more goals solved, with the same steps in total"
+        yield Claim(statement, world.name, kind, mean_difference(team.final, own.final), "share of goals")
+    for kind, own in others.items():
+        statement = "the team's best agent has more goals solved on average over all steps (the area under the curve)"
+        yield Claim(statement, world.name, kind, mean_difference(team.area(most), own.area(most)), "share of goals")
+    for kind in ("scratch", "entropy", "curious"):
+        statement = "exploration has paid for itself after these goals: the steps saved exceed those of exploration"
+        yield Claim(statement, world.name, kind, contrast((1,), world.saved(kind) / 1e6), "million steps")
+    for kind in ("independent", "single", "random"):
+        statement = "the team has more distinct routes to a goal"
+        found = mean_difference(world.diversity["team"].routes, world.diversity[kind].routes)
+        yield Claim(statement, world.name, kind, found, "routes")
+
+
+def write_study(study: Study, out: str | Path | Destination, began: float) -> dict[str, Any]:
+    """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary."""
+    decided = claims(study)
+    counts = {
+        statement: dict(Counter(claim.verdict for claim in decided if claim.statement == statement))
+        for statement in dict.fromkeys(claim.statement for claim in decided)
+    }
+    values = {
+        "config": study.config,
+        "notes": study.notes,
+        "counts": counts,
+        "kinds": KINDS,
+        "solved": SOLVED,
+        "claims": _claim_tables(study, decided),
+        "results": [_result_table(world) for world in study.worlds],
+        "paying": _paying_table(study),
+        "agents": _diversity_table(study),
+        "settings": {
+            "versions": versions(),
+            "seeds": str(study.config.seeds),
+            "goals in each world": str(study.config.goals),
+            "agents": str(study.config.agents),
+            "updates of exploration": str(study.config.updates),
+            "updates for a goal after exploration": str(study.config.learning_updates),
+        },
+    }
+    plots = {
+        world.name: Plot(
+            f"Goals solved against steps: {world.name}",
+            "Mean over seeds, for two of them with 95% intervals; steps are those of one seed for all goals, with "
+            "exploration and the choice of agents. Whoever explores first starts later.",
+            partial(_curves, world),
+        )
+        for world in study.worlds
+    }
+    summary = write_page("transfer.html.j2", values, plots, _tables(study, decided), out, began)
+    return summary | {"claims": counts}
+
+
+@mpl.rc_context(STYLE)
+def _curves(world: WorldStudy) -> Figure:
+    """The share of solved goals against all environment steps."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axis = figure.subplots()
+    for kind, own in world.learning.items():
+        mean, half_width = mean_and_interval(own.solved)
+        steps = own.steps / 1e6
+        look: dict[str, Any] = {
+            "color": _COLORS[kind],
+            "ls": "-" if kind in EXPLORED else "--",
+            "lw": 2 if kind == "team" else 1.3,
+        }
+        axis.plot(steps, mean, label=KINDS[kind], **look)
+        if half_width is not None and kind in _WITH_BANDS:
+            axis.fill_between(
+                steps, (mean - half_width).clip(0), (mean + half_width).clip(0, 1), color=_COLORS[kind], alpha=0.1, lw=0
+            )
+    axis.axvspan(0, world.explored_steps / 1e6, color=GREY, alpha=0.1, lw=0)
+    axis.text(world.explored_steps / 2e6, 1.02, "exploration", ha="center", fontsize=8, color=GREY)
+    axis.set(xlabel="environment steps for all goals (millions)", ylim=(0, 1.08))
+    axis.set_ylabel(f"goals solved ({100 * SOLVED:.0f}% success)")
+    axis.set_xlim(left=0)
+    axis.grid(alpha=0.25)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def _claim_tables(study: Study, decided: Sequence[Claim]) -> list[Table]:
+    tables = []
+    for statement in dict.fromkeys(claim.statement for claim in decided):
+        own = [claim for claim in decided if claim.statement == statement]
+        kinds = list(dict.fromkeys(claim.against for claim in own))
+        rows = []
+        for kind in kinds:
+            found = {claim.world: claim for claim in own if claim.against == kind}
+            cells = [_cell(found[world.name]) if world.name in found else "" for world in study.worlds]
+            rows.append((KINDS[kind], cells))
+        head = ("against", *(world.name for world in study.worlds))
+        tables.append(Table(head, rows, f"{statement[0].upper()}{statement[1:]} (differences: {own[0].unit})"))
+    return tables
+
+
+def _cell(claim: Claim) -> Value:
+    difference = claim.difference
+    interval = f"{difference.value:+.3g} ({difference.low:+.2g} to {difference.high:+.2g})"
+    return Value(claim.verdict, VERDICT_CLASSES[claim.verdict], (interval, f"p = {claim.p_holm:.2g} after Holm"))
+
+
+def _result_table(world: WorldStudy) -> Table:
+    rows = []
+    for kind, own in world.learning.items():
+        final = interval_of_mean(own.success[:, :, -1])
+        steps = own.steps_to_solve.mean()
+        share = (own.success >= SOLVED).any(axis=-1).mean()
+        rows.append(
+            (
+                KINDS[kind],
+                (
+                    f"{own.before.mean():.2f}",
+                    f"{final.value:.2f} ({final.low:.2f} to {final.high:.2f})",
+                    f"{own.final.mean():.2f}",
+                    f"{own.area(world.most_steps).mean():.3f}",
+                    f"{steps:,.0f}" + ("" if share == 1 else f" (at least: {100 * (1 - share):.0f}% never)"),
+                ),
+            )
+        )
+    head = ("", "success before learning", "final success", "goals solved", "area", "steps to solve a goal")
+    return Table(head, rows, f"{world.name}: {len(world.goals)} goals, {world.explored_steps:,} steps of exploration")
+
+
+def _paying_table(study: Study) -> Table:
+    rows = []
+    for kind in ("scratch", "entropy", "curious"):
+        numbers = [world.goals_to_pay(kind) for world in study.worlds]
+        rows.append((KINDS[kind], [f"{math.ceil(number):,} goals" if math.isfinite(number) else "never" for number in numbers]))
+    return Table(("against", *(world.name for world in study.worlds)), rows)
+
+
+def _diversity_table(study: Study) -> Table:
+    rows = []
+    for kind in ("team", "independent", "single", "random", "archive"):
+        cells = []
+        for world in study.worlds:
+            own = world.diversity.get(kind)
+            cells += ["", "", ""] if own is None else [f"{np.mean(column):.2f}" for column in own]
+        rows.append((KINDS[kind], cells))
+    return Table(("",), rows, "", [world.name for world in study.worlds], ("routes", "coverage", "QD score"))
+
+
+def _tables(study: Study, decided: Sequence[Claim]) -> dict[str, list[Sequence[object]]]:
+    tables: dict[str, list[Sequence[object]]] = {
+        "claims": [("claim", "world", "against", "difference", "low", "high", "p_value", "p_holm", "unit", "verdict")],
+        "success": [("world", "kind", "seed", "goal", "steps", "success")],
+        "diversity": [("world", "kind", "seed", "routes", "coverage", "qd_score")],
+    }
+    tables["claims"] += [(c.statement, c.world, c.against, *c.difference, c.p_holm, c.unit, c.verdict) for c in decided]
+    for world in study.worlds:
+        for kind, own in world.learning.items():
+            tables["success"] += [
+                (world.name, kind, *index[:2], own.steps[index[2]], value) for index, value in np.ndenumerate(own.success)
+            ]
+        for kind, found in world.diversity.items():
+            tables["diversity"] += [(world.name, kind, seed, *row) for seed, row in enumerate(zip(*found, strict=True))]
+    return tables
