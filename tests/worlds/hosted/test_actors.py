@@ -4,24 +4,28 @@ import os
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.worlds.hosted.simulators import Corridor, DiesOnce, Slow, Unlucky
+from tests.worlds.hosted.simulators import Corridor, DiesOnce, OnlyIn, Slow, Unlucky
 from tests.worlds.hosted.test_pool import HORIZON, play
 
 from farflung.worlds.hosted.actors import connected
 from farflung.worlds.hosted.tables import hosted
 
 ray = pytest.importorskip("ray")
+ROOT = Path(__file__).parents[3]
 _IS_LONG = os.environ.get("KILLS") == "all"  # make soak
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    connected()
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(ROOT))  # actors import the simulators, whatever the current folder is
+        connected()
+        yield
+        ray.shutdown()
 
 
 def _assert_equal(found, expected):
@@ -50,16 +54,24 @@ def test_episodes_do_not_depend_on_actors_nor_on_the_loss_of_one(tmp_path):
     [
         ("raises", [r"Unlucky failed (ZeroDivisionError: no such luck)"]),
         ("dies", ["Unlucky lost an actor of Ray, or its node"] * 2),
-        ("hangs", ["Unlucky gave no answer for 1 seconds"]),
+        ("hangs", ["Unlucky gave no answer for 5 seconds"]),
     ],
 )
 def test_a_failed_actor_is_reported_with_its_seed_and_replaced(flavour, reports):
-    world = hosted(partial(Unlucky, flavour), horizon=HORIZON, workers=2, launcher="ray", timeout=1.0)
+    timeout = 5.0 if flavour == "hangs" else 60.0
+    world = hosted(partial(Unlucky, flavour), horizon=HORIZON, workers=2, launcher="ray", timeout=timeout)
     healthy = play(hosted(Corridor, horizon=HORIZON), num_episodes=4)[1]
     found = play(world, num_episodes=4)[1]
     assert [failure.partition(" in an episode with seed 3: ")[0] for failure in world.failures] == reports
     assert world.failures[-1].endswith("it is played again with another seed in a new copy")
     np.testing.assert_array_equal(found.states, healthy.states)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_environment_that_cannot_be_made_on_a_node_is_told_with_the_reason():
+    world = hosted(partial(OnlyIn, os.getpid()), horizon=HORIZON, workers=2, launcher="ray")
+    with pytest.raises(ValueError, match=r"OnlyIn cannot be made: .*FileNotFoundError: no model on this node"):
+        play(world)
 
 
 @pytest.mark.skipif(not _IS_LONG, reason="make soak kills nodes")

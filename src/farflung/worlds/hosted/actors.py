@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from farflung.config.checks import num_cores
-from farflung.worlds.hosted.copies import FAILURES, Copy
+from farflung.worlds.hosted.copies import FAILURES, Copy, CopyError
 
 _MOST_ATTEMPTS = 5
 
@@ -133,6 +133,9 @@ class ActorVectorEnv(VectorEnv[Any, Any, Any]):
                 self._ray.get(call)
             except self._ray.exceptions.RayTaskError as error:
                 yield number, error.cause if isinstance(error.cause, Exception) else error
+            except self._ray.exceptions.RayActorError as error:
+                # What the constructor has raised is text alone by now: the last line names the exception.
+                yield number, CopyError(str(error).splitlines()[-1]) if error.actor_init_failed else LostError()
             except self._ray.exceptions.RayError:
                 yield number, LostError()
 
