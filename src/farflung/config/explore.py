@@ -14,6 +14,7 @@ from farflung.config import checks, options
 from farflung.config.options import DERIVED, Derived, default_is, from_preset, one_of
 
 _BONUS_LEFT = 5.0
+_RATE_LEFT = 0.1
 _FOR_NETWORKS = ("hidden", "std", "init_std")
 _LEAST_STD, _MOST_STD = 0.01, 7.0
 _RATES, _NEURAL_RATES = (
@@ -74,7 +75,9 @@ class Explore:
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
     learning_rate: Annotated[Derived[options.Rate], default_is(_ALL_RATES, "FLOAT", float | None)] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
-    decay: float = 1.0
+    decay: Annotated[
+        Derived[options.Rate], default_is("1; actor-critic: a tenth of the rate is left at the end", "FLOAT", float | None)
+    ] = DERIVED
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
     over_trajectories: Annotated[str, one_of(options.ESTIMATORS)] = options.ESTIMATORS[0]
     """Sum an agent's gradient over its trajectories (Algorithm 1 of the paper, and its code), or average it (its section 5)."""
@@ -145,6 +148,7 @@ class Explore:
             if value is not None or name != "log_every":
                 object.__setattr__(self, name, checks.whole_number(name, value))
         self._default("bonus_decay", math.exp(-_BONUS_LEFT / self.updates))
+        self._default("decay", _RATE_LEFT ** (1 / self.updates) if self.algorithm == options.ACTOR_CRITIC else 1.0)
         checks.check_learning(self)
         for name, known in (("algorithm", options.ALGORITHMS), ("credit", options.CREDITS)):
             checks.check_text(name, getattr(self, name))
@@ -240,7 +244,7 @@ class Explore:
     @property
     def command(self) -> str:
         """The command line that trains with these settings, in a world without options of its own."""
-        chosen = {name: getattr(self, name) for name in ("preset", "updates", "optimizer")}
+        chosen = {name: getattr(self, name) for name in ("preset", "algorithm", "updates", "optimizer")}
         usual = Explore(self.world, policy="neural" if self.is_neural else "auto", **chosen)
         plain = Explore(self.world, policy=usual.policy, preset=self.preset)
         words = ["farflung", "explore", self.world]

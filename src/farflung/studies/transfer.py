@@ -255,6 +255,7 @@ def _explore_config(config: Transfer, run: Run, team: Any) -> Explore:
         updates=updates,
         optimizer="adam",
         learning_rate=_RATES[is_neural] if config.learning_rate is None else config.learning_rate,
+        decay=1.0,
         policy="neural" if is_neural else "time-dependent" if _keeps_time(config, team) else "stationary",
         **(of_networks if is_neural else {}),
         entropy_bonus=config.entropy_bonus,
