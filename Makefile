@@ -1,6 +1,8 @@
 # Each target sets up .venv by itself: a machine with Python 3.11 or newer and make is enough.
 PYTHON ?= python3
 BIN := .venv/bin
+# Packages are installed without compiled modules, so that only those in use are compiled: keep them, or every process compiles all.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test fuzz lint bench soak docs docs-numbers clean
 
