@@ -110,7 +110,7 @@ def test_the_defaults_for_networks_are_filled_in_where_states_are_vectors():
     config = Explore("Pendulum-v1", agents=3, updates=7)
     resolved = config.resolved(has_vectors=True)
     assert (config.policy, config.entropy_bonus) == ("auto", 0.5)
-    assert (resolved.policy, resolved.entropy_bonus, resolved.learning_rate) == ("neural", 0.1, 0.003)
+    assert (resolved.policy, resolved.entropy_bonus, resolved.learning_rate) == ("neural", 0.01, 0.002)
     assert (resolved.agents, resolved.updates) == (3, 7)
     assert resolved.resolved(has_vectors=True) is resolved
     with pytest.raises(ValueError, match="the states of Pendulum-v1 are vectors"):

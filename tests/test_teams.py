@@ -10,7 +10,7 @@ from farflung import Explore, make_vector_world
 from farflung.policies import log_probabilities, neural_team
 from farflung.runs.run import networks_of, team_from_arrays, team_to_arrays
 
-CONFIG = Explore("point-gap", agents=2, policy="shared-trunk", hidden=(4,), seeds=(5,))
+CONFIG = Explore("point-gap", algorithm="pgpse", agents=2, policy="shared-trunk", hidden=(4,), seeds=(5,))
 WORLD = make_vector_world("point-gap")
 
 

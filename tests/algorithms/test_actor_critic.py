@@ -244,11 +244,19 @@ def test_bad_settings_are_refused(settings, message):
         Explore("point-gap", **settings)
 
 
+def test_networks_are_trained_by_the_actor_critic_unless_a_setting_is_for_pgpse():
+    assert Explore("point-gap").algorithm == Explore("maze-det").resolved(has_vectors=True).algorithm == "actor-critic"
+    for settings in ({"credit": "total"}, {"combinations": 2}, {"over_trajectories": "mean"}, {"preset": "paper"}):
+        assert Explore("point-gap", **settings).algorithm == Explore("maze-det").algorithm == "pgpse"
+    assert Explore("point-gap", algorithm="pgpse").learning_rate == 0.003
+    config = Explore("point-gap", updates=50)
+    assert config.decay**50 == pytest.approx(0.1)
+
+
 def test_settings_for_another_algorithm_are_refused():
     config = Explore("Pendulum-v1", algorithm="actor-critic", discount=0.9).resolved(has_vectors=True)
     assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 16, 0.01, 1.0)
     assert dataclasses.replace(config, updates=8).discount == 0.9
-    assert Explore("point-gap").algorithm == "pgpse"
     for policy in ("auto", "stationary"):
         with pytest.raises(ValueError, match="actor-critic trains networks, and maze-det has numbered states"):
             Explore("maze-det", algorithm="actor-critic", policy=policy).resolved(has_vectors=False)

@@ -14,7 +14,7 @@ from farflung.training.metrics import Metrics
 from farflung.training.progress import Arrays, Divergence, Faults, Progress
 
 WORLD = make_vector_world("point-gap", horizon=4)
-CONFIG = Explore("point-gap", agents=2, batch_size=5, updates=40, seeds=(0, 1))
+CONFIG = Explore("point-gap", algorithm="pgpse", agents=2, batch_size=5, updates=40, seeds=(0, 1))
 
 
 def progress(update, faults=(0, 0), value=1.0, weight=0.5, divergence=None):

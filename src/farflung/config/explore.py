@@ -19,9 +19,12 @@ _FOR_NETWORKS = ("hidden", "std", "init_std")
 _LEAST_STD, _MOST_STD = 0.01, 7.0
 _RATES, _NEURAL_RATES = (
     ", ".join(f"{rate} {name}" for name, rate in rates.items())
-    for rates in (options.LEARNING_RATES, options.NEURAL_LEARNING_RATES)
+    for rates in (options.LEARNING_RATES, options.ACTOR_CRITIC_LEARNING_RATES)
 )
-_ALL_RATES = f"{_RATES}; states numbered as they are met: {options.NOISY_LEARNING_RATE} adam; networks: {_NEURAL_RATES}"
+_ALL_RATES = (
+    f"{_RATES}; states numbered as they are met: {options.NOISY_LEARNING_RATE} adam; networks: {_NEURAL_RATES}; "
+    f"networks by pgpse: {options.NEURAL_LEARNING_RATES['adam']} adam"
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,17 @@ class Explore:
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
     """Probability that one of the other actions replaces the chosen one; only for maps."""
-    batch_size: Annotated[Derived[int], default_is("40; actor-critic: 16")] = DERIVED
+    batch_size: Annotated[Derived[int], default_is("40; networks: 16")] = DERIVED
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
-    algorithm: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME")] = options.ALGORITHM
+    algorithm: Annotated[
+        Derived[str],
+        default_is(
+            "pgpse; for networks: actor-critic, unless the paper's preset or a setting of pgpse is chosen",
+            "{" + ",".join(options.ALGORITHMS) + "}|MODULE:NAME",
+        ),
+    ] = DERIVED
     """Training algorithm: policy gradient on the objective (pgpse), policy gradient on a learned discriminator of the agents
     (diayn), PPO with a critic for networks (actor-critic), or MODULE:NAME of your own."""
     objective: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(options.OBJECTIVES) + "}|WEIGHT*NAME+...|MODULE:NAME")] = (
@@ -76,7 +85,7 @@ class Explore:
     learning_rate: Annotated[Derived[options.Rate], default_is(_ALL_RATES, "FLOAT", float | None)] = DERIVED
     """Step size of the optimiser; with the optimiser trust-region, the KL divergence of a step in nats."""
     decay: Annotated[
-        Derived[options.Rate], default_is("1; actor-critic: a tenth of the rate is left at the end", "FLOAT", float | None)
+        Derived[options.Rate], default_is("1; networks: a tenth of the rate is left at the end", "FLOAT", float | None)
     ] = DERIVED
     """Factor on the learning rate after each update (0.999 in the paper's text, 1 in its code)."""
     over_trajectories: Annotated[str, one_of(options.ESTIMATORS)] = options.ESTIMATORS[0]
@@ -98,7 +107,7 @@ class Explore:
     """Initial logits are uniform between minus and plus this number; in a network, a factor on the last layer's weights."""
     entropy_bonus: Annotated[Derived[float], from_preset("entropy_bonus", "FLOAT")] = DERIVED
     """Weight of a bonus for the entropy of the policies' actions, against early determinism."""
-    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end; actor-critic: 1", "FLOAT")] = DERIVED
+    bonus_decay: Annotated[Derived[float], default_is("1% of the bonus is left at the end; networks: 1", "FLOAT")] = DERIVED
     """Factor on the weight of the entropy bonus after each update."""
     steps_per_batch: Annotated[Derived[int], from_preset("steps_per_batch", "INT")] = DERIVED
     """Gradient steps per batch; after the first one, importance weights are clipped as in PPO."""
@@ -130,6 +139,8 @@ class Explore:
         checks.check_name("preset", self.preset, tuple(options.PRESETS))
         if self.world in options.CONTINUOUS_WORLDS:
             self._default("policy", "neural")
+        is_for_pgpse = self.preset == "paper" or {*options.ONLY_FOR_PGPSE} & {*given}
+        self._default("algorithm", options.ACTOR_CRITIC if self.is_neural and not is_for_pgpse else options.ALGORITHM)
         rates = options.NEURAL_LEARNING_RATES if self.is_neural else options.LEARNING_RATES
         if self.algorithm == options.ACTOR_CRITIC:
             rates = options.ACTOR_CRITIC_LEARNING_RATES

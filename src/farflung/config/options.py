@@ -34,7 +34,7 @@ WORKER_LAUNCHERS = ("local", "ray")
 """Where the worker processes of slow environments run."""
 PAPER_SEEDS = (0, 1, 2, 42, 133)
 ALGORITHM, ACTOR_CRITIC, OBJECTIVE = "pgpse", "actor-critic", "state"
-"""The default training algorithm, the one for networks alone, and the default objective (the entropy of states that the world
+"""The training algorithm for tables, the one for networks, and the default objective (the entropy of states that the world
 proposes)."""
 ALGORITHMS = (ALGORITHM, "diayn", ACTOR_CRITIC)
 OBJECTIVES = ("state", "own", "skills", "trajectory")
@@ -111,8 +111,15 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
     "farflung": PRESETS["farflung"] | {"updates": 500, "policy": "neural", "entropy_bonus": 0.1, "steps_per_batch": 5},
     "paper": PRESETS["paper"] | {"updates": 500, "policy": "neural", "optimizer": "adam"},
 }
-"""Default settings for neural networks; the paper trains none, so its preset only takes over its credit and its single step."""
-ACTOR_CRITIC_PRESET: dict[str, Any] = {"batch_size": 16, "entropy_bonus": 0.01, "bonus_decay": 1.0, "steps_per_batch": 16}
+"""Default settings for networks that PGPSE trains; the paper trains none, so its preset only takes over its credit and
+its single step."""
+ACTOR_CRITIC_PRESET: dict[str, Any] = {
+    "updates": 1000,
+    "batch_size": 16,
+    "entropy_bonus": 0.01,
+    "bonus_decay": 1.0,
+    "steps_per_batch": 16,
+}
 """Where the actor-critic's defaults differ from those."""
 ONLY_FOR_PGPSE = ("credit", "combinations", "over_trajectories")
 """Settings that only one algorithm has."""
@@ -155,8 +162,10 @@ def one_of(names: Sequence[str], *, is_repeated: bool = False) -> object:
 
 def from_preset(name: str, metavar: str) -> object:
     """How an option is shown whose default comes from the preset."""
-    default, paper, networks = PRESETS["farflung"][name], PRESETS["paper"][name], NEURAL_PRESETS["farflung"][name]
-    return default_is(f"{default}; paper preset: {paper}" + (f"; networks: {networks}" if networks != default else ""), metavar)
+    default, paper, by_pgpse = PRESETS["farflung"][name], PRESETS["paper"][name], NEURAL_PRESETS["farflung"][name]
+    networks = ACTOR_CRITIC_PRESET.get(name, by_pgpse)
+    shown = f"{default}; paper preset: {paper}" + (f"; networks: {networks}" if networks != default else "")
+    return default_is(shown + (f"; networks by pgpse: {by_pgpse}" if by_pgpse != networks else ""), metavar)
 
 
 World = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORLD")]

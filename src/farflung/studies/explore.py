@@ -24,7 +24,7 @@ from farflung.algorithms.chosen import OwnAlgorithm, OwnObjective, UserParts, al
 from farflung.config import Explore
 from farflung.config.checks import MOST, check_checkpoints, check_name, free_memory, is_suite
 from farflung.config.imports import name_of
-from farflung.config.options import ALGORITHM, OBJECTIVE
+from farflung.config.options import OBJECTIVE
 from farflung.config.reading import parse_object
 from farflung.entropy.credit import Credit
 from farflung.entropy.objective import ObjectiveIn, Utility
@@ -65,7 +65,7 @@ _LOGS = Path("logs")
 def explore(
     world: Any,
     *,
-    algorithm: str | OwnAlgorithm = ALGORITHM,
+    algorithm: str | OwnAlgorithm | None = None,
     credit: str | Credit | None = None,
     objective: str | OwnObjective = OBJECTIVE,
     out: str | Path | Destination | None = None,
@@ -89,8 +89,9 @@ def explore(
     Args:
         world: a world; its name, as `farflung explore` takes it; or a JAX world of your own, with `reset(key)`,
             `step(key, state, action)` and `observe(state)`.
-        algorithm: `pgpse`; `diayn`; `actor-critic`, for networks; an algorithm of your own (`farflung.Algorithm`); a function
-            of the config and the world that makes one; or the MODULE:NAME of either.
+        algorithm: `pgpse`, by default for tables; `actor-critic`, for networks and by default for them; `diayn`; an algorithm
+            of your own (`farflung.Algorithm`); a function of the config and the world that makes one; or the MODULE:NAME of
+            either.
         credit: how the objective becomes a weight for each action: a name, a function of the objective and the states, or its
             MODULE:NAME.
         objective: what the team maximises: a name or a weighted sum of names, as `farflung explore` takes it; an `Objective`; a
@@ -110,9 +111,8 @@ def explore(
     program_cache.keep_programs()
     named: dict[str, Any] = {"algorithm": algorithm, "credit": credit, "objective": objective}
     own = UserParts(**{name: part for name, part in named.items() if part is not None and not isinstance(part, str)})
-    defaults = {"algorithm": ALGORITHM, "credit": None, "objective": OBJECTIVE}
     for name, part in named.items():
-        if isinstance(part, str) and part != defaults[name]:
+        if isinstance(part, str) and (name, part) != ("objective", OBJECTIVE):
             settings[name] = part
         elif part is not None and not isinstance(part, str):
             settings[name] = name_of(part)

@@ -17,6 +17,7 @@ from farflung.bounds.ceilings import ceiling, infinite_trials_optimum
 from farflung.bounds.trajectories import mixture_trajectory_entropy
 from farflung.config import Explore
 from farflung.config.commands import Objectives
+from farflung.config.options import ALGORITHM
 from farflung.entropy.counts import decompose
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, plain
 from farflung.policies.rollout import play
@@ -84,8 +85,11 @@ def compare_objectives(config: Objectives, *, on_progress: Callable[[int, int, s
 def _teams(config: Objectives, name: str, world: World, objective: str) -> list[Any]:
     """The team of each seed after its training on an objective, or before any training."""
     sizes = {each: getattr(config, each) for each in ("agents", "trajectories", "batch_size", "updates", "seeds")}
-    chosen: dict[str, Any] = {"algorithm": objective} if objective == "diayn" else {"objective": objective}
-    settings = Explore(name, horizon=config.horizon, **sizes, **(chosen if objective != "untrained" else {}))
+    # The same policy gradient for all of them, as DIAYN's discriminator has it.
+    chosen: dict[str, Any] = {"algorithm": ALGORITHM, "objective": objective}
+    if objective in ("diayn", "untrained"):
+        chosen = {"algorithm": "diayn" if objective == "diayn" else ALGORITHM}
+    settings = Explore(name, horizon=config.horizon, **sizes, **chosen)
     if objective == "untrained":
         algorithm = algorithm_for(settings.resolved(has_vectors=world.projection is not None), world)
         return [algorithm.init(jr.key(seed), world.view()).team for seed in config.seeds]

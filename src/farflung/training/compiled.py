@@ -189,7 +189,10 @@ def check_can_be_spread(algorithm: Algorithm, world: Any, num_processes: int) ->
     """Raises ValueError if the agents of a training cannot be spread over processes."""
     if not isinstance(algorithm, PGPSE):
         name = type(algorithm).__name__
-        raise ValueError(f"--distributed spreads the agents of the algorithm pgpse over processes, and this one is {name}")
+        raise ValueError(
+            f"--distributed spreads the agents of the algorithm pgpse over processes, and this one is {name}: "
+            "choose --algorithm pgpse"
+        )
     if world.is_hosted:
         raise ValueError("--distributed is for worlds that are stepped in compiled code: this one is stepped on the host")
     if algorithm.num_agents % num_processes:

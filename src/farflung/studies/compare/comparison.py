@@ -29,7 +29,7 @@ _NOT_METHOD = {"world", "horizon", "slip", "seeds", "log_every", "preset", *_SIZ
 _SAME_TASK = {"world", "horizon", "slip", "log_every", "preset"}
 """Settings in which runs of one algorithm on one task may differ."""
 _NAMED_BY_VALUE = ("objective", "credit", "optimizer")
-_DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "bonus_decay": "updates"}
+_DEFAULT_DEPENDS_ON = {"learning_rate": "optimizer", "decay": "updates", "bonus_decay": "updates"}
 
 Result = Run | Reached | Learned | OfflineScores
 """What can be compared."""
