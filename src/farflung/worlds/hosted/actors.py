@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -22,6 +23,7 @@ from farflung.worlds.hosted.copies import FAILURES, Copy, CopyError
 from farflung.worlds.hosted.modules import safe_children
 
 _MOST_ATTEMPTS = 5
+_SECONDS_TO_ANSWER = 10.0
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage statistics are sent, and nothing is printed about GPUs that a task does not ask for."""
 
@@ -199,14 +201,22 @@ def connected(address: str | None = None) -> Any:
         with warnings.catch_warnings(), safe_children(), _modules_not_from_here():
             # JAX warns of every fork; Ray's processes start another program at once, so that they hold no lock of JAX.
             warnings.filterwarnings("ignore", message=".*fork", category=RuntimeWarning)
+            _check_answers(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = next(filter(None, str(error).splitlines()), type(error).__name__)
         raise ValueError(f"cannot connect to Ray at {address}: {reason}") from None
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # Ray has some of its own, which would end the process at once
             signal.signal(number, handler)
     return ray
+
+
+def _check_answers(address: str) -> None:
+    """Raises OSError if nobody listens at HOST:PORT: Ray would try again for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
 @contextlib.contextmanager
