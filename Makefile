@@ -27,13 +27,15 @@ bench: .venv/installed
 	@$(BIN)/python -m benchmarks.solution
 	@$(BIN)/python -m benchmarks.collecting
 	@$(BIN)/python -m benchmarks.hosting
+	@$(BIN)/python -m benchmarks.actors
 	@$(BIN)/python -m benchmarks.nearest
 	@$(BIN)/python -m benchmarks.networks
 	@$(BIN)/python -m benchmarks.checkpoints
 	@$(BIN)/python -m benchmarks.suites
 
 soak: .venv/installed
-	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py tests/scale/test_ray.py
+	KILLS=all $(BIN)/python -m pytest --numprocesses auto tests/test_kills.py tests/scale tests/worlds/hosted/test_actors.py \
+		tests/training/test_processes.py
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 docs: .venv/installed

@@ -22,6 +22,9 @@ EXPLORE = ("explore", *TRAIN, "--checkpoint-updates", "1", "--out", "out")
 COLLECT = ("collect", "maze", "--episodes", "12", "--quiet")
 COMPARE = ("compare", "a=maze", "b=other", "--out", "out", "--quiet")
 FILM = ("film", "gap", "--seconds", "2", "--fps", "1", "--quiet")
+SWEEP = ("sweep", "explore", *TRAIN, "--learning-rate", "0.1", "0.2", "--checkpoint-updates", "2", "--out", "out")
+TRANSFER = ("transfer", "maze", "--goal", "5", "5", "--episodes", "2", "--updates", "3", "--batch-size", "2", "--quiet")
+TASKS = ("--worlds", "maze-stoc", "--agents", "2", "--goals", "1", "--episodes", "1", "--updates", "2", "--seeds", "2")
 SUITE = ("--worlds", "room-det", "--agents", "2", "--seeds", "1", "--updates", "4", "--schedule", "code", "--quiet")
 COMMANDS = {
     "explore": (EXPLORE, 3),
@@ -41,6 +44,10 @@ COMMANDS = {
         ("objectives", "--worlds", *TRAIN[:7], "--horizon", "3", "--episodes", "2", "--train", "state", "--quiet"),
         0,
     ),
+    "sweep": (SWEEP, 2),
+    "transfer": (TRANSFER, 2),
+    "transfer --force": ((*TRANSFER, "--out", "out", "--force"), 0),
+    "transfer-study": (("transfer-study", *TASKS, "--learning-updates", "2", "--quiet", "--out", "out"), 0),
     "reproduce --force": (("reproduce", *SUITE, "--out", "out", "--force"), 0),
 }
 """With the number of events that are tested in CI; the rarer ones have the same ways as others."""
@@ -78,7 +85,7 @@ def folder_for(name, folder, inputs):
     shutil.copytree(inputs, folder)
     if "--force" not in COMMANDS[name][0]:
         (folder / "data.npz").unlink()
-    elif name == "explore --force":
+    elif name in ("explore --force", "transfer --force"):
         shutil.copytree(folder / "maze", folder / "out")
         (folder / "out" / "film.gif").write_bytes(b"old")
     elif name in ("compare --force", "reproduce --force"):

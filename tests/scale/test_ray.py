@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -74,7 +75,21 @@ def test_jobs_that_share_a_gpu_take_no_more_memory_than_they_need(monkeypatch):
     assert environment_of(Launching("ray", gpus=1.0, cpus=3)) == {"JAX_NUM_CPU_DEVICES": "3", "JAX_PLATFORMS": ""}
 
 
-def test_an_address_without_a_cluster_is_told():
-    launcher = OnRay(Launching("ray", address="ray://127.0.0.1:1"))
-    with pytest.raises(ValueError, match=r"cannot connect to Ray at ray://127\.0\.0\.1:1"):
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:1", "127.0.0.1:1"])
+def test_an_address_without_a_cluster_is_told(address):
+    launcher = OnRay(Launching("ray", address=address))
+    with pytest.raises(ValueError, match=re.escape(f"cannot connect to Ray at {address}: ")):
         launch(launcher, [], retries=0)
+
+
+def test_a_job_that_no_node_has_room_for_is_told(monkeypatch):
+    nodes = [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": False, "Resources": {"CPU": 64.0}}]
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(
+        ValueError, match=r"a job needs 8 CPUs and 0 GPUs, .* has 2 CPUs and 0 GPUs at most: choose other --cpus"
+    ):
+        launch(OnRay(Launching("ray", cpus=8)), [], retries=0)
+    with pytest.warns(RuntimeWarning, match=r"a job needs 1 CPUs and 1 GPUs, .*: jobs wait until there is a larger one"):
+        assert launch(OnRay(Launching("ray", gpus=1.0, address="auto")), [], retries=0) == {}

@@ -1,4 +1,6 @@
+import itertools
 import os
+import pickle
 import signal
 import stat
 import sys
@@ -86,6 +88,30 @@ def slurm(tmp_path, monkeypatch):
     return folder
 
 
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._folder),)
+
+
+@pytest.fixture
+def traps(tmp_path, monkeypatch):
+    """A forged module in the current folder, and forged files of jobs with the number that Slurm will give them."""
+    for name in ("numpy", "filelock"):
+        (tmp_path / f"{name}.py").write_text(f"import os; os.mkdir({str(tmp_path / 'trapped')!r})")
+    (tmp_path / "jobs").mkdir()
+    for name, kind in itertools.product(("7_0_0", "7_1_0"), ("result", "submitted")):
+        (tmp_path / "jobs" / f"{name}_{kind}.pkl").write_bytes(pickle.dumps(("success", Trap(tmp_path / "trapped"))))
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.usefixtures("traps")
 def test_a_preempted_job_of_an_array_is_queued_again_and_ends_as_if_nothing_had_happened(slurm, tmp_path):
     (gate := tmp_path / "gate").mkdir()
     known = set()
@@ -115,6 +141,25 @@ def test_a_job_that_fails_is_told_with_submitits_own_executor(tmp_path):
     launcher = OnSlurm(Launching("slurm"), tmp_path / "jobs", cluster="local")
     bad = Job("tests.scale.gated:train", ("a",), {"gate": str(tmp_path)})
     assert "missing 3 required positional arguments" in launch(launcher, [bad], retries=0)["a"]
+
+
+def test_jobs_are_exchanged_only_in_a_folder_of_ones_own(slurm, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "jobs").symlink_to("elsewhere")
+    launcher = made(Launching("slurm"), tmp_path / "jobs")
+    with pytest.raises(ValueError, match="jobs is a link or a file, and programs would be read from there"):
+        launch(launcher, [job(tmp_path, tmp_path)], retries=0)
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(ValueError, match="belongs to another user"):
+        launch(launcher, [job(tmp_path, tmp_path)], retries=0)
+    assert not (slurm / "asked").exists()
+
+
+def test_what_sbatch_refuses_is_told(slurm, tmp_path):
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: moon' >&2\nexit 1\n")
+    launcher = made(Launching("slurm", partition="moon"), tmp_path / "jobs")
+    with pytest.raises(ValueError, match=r"Slurm does not take the jobs: .*invalid partition"):
+        launch(launcher, [job(tmp_path, tmp_path)], retries=0)
 
 
 def test_without_slurm_the_error_is_one_line(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -137,6 +139,16 @@ def test_a_cut_sweep_goes_on_and_keeps_what_is_finished(trained, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
     assert train_points(str(tmp_path), POINTS, {}, lambda _: pytest.fail("trained again")) == {}
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")} == before
+
+
+def test_a_run_of_other_settings_or_a_damaged_one_is_told_and_kept(trained, tmp_path):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "rate-0.05" / "summary.json").write_text("{")
+    other = {"rate-0.1": dataclasses.replace(POINTS["rate-0.1"], updates=50)}
+    failures = train_points(str(tmp_path), POINTS | other, {})
+    for name in POINTS:
+        assert failures[name].endswith("of other settings, or a damaged one: remove it, or choose another output directory")
+    assert files(tmp_path / "rate-0.1") == files(trained / "rate-0.1")
 
 
 def test_a_point_that_diverges_stops_no_other(trained, tmp_path):

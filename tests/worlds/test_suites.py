@@ -319,6 +319,15 @@ def test_options_reach_the_parameters_and_the_constructor(walks):
         farflung.make_world("gymnax:Walk-v0", env_options={"speed": 3})
 
 
+@pytest.mark.parametrize("options", [{"num_rows": 8000, "num_cols": 8000}, {"grid_shape": [10**30, 1]}, {"size": 10**8}])
+def test_an_environment_that_would_be_too_large_is_refused_before_it_is_made(options, monkeypatch):
+    monkeypatch.setattr(suites, "optional_package", lambda *_: pytest.fail("imported"))
+    with pytest.raises(
+        ValueError, match=r"jumanji:Snake-v1 would be too large: the product of \w+(, \w+)? is more than 10,000,000"
+    ):
+        suites.make_suite_world("jumanji:Snake-v1", options)
+
+
 def test_an_unknown_id_lists_near_ones(walks):
     with pytest.raises(ValueError, match=r"gymnax has no environment 'Walk-v2': choose Walk-v1, Walk-v0$"):
         farflung.make_world("gymnax:Walk-v2")

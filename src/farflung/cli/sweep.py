@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from farflung.runs.destinations import Destination
 
 _RUNS, _LOGS = "runs", "jobs"
+_SHOWN = {"normalized_entropy": 4, "percent_of_ceiling": 2}
+"""The measures on the screen, with their decimals; the files have all."""
 _FORCE = "Replace results of another version that are in the output directory."
 
 
@@ -133,6 +135,8 @@ def _finish(config: Sweep, points: Mapping[str, Explore], place: "Destination", 
             continue
         if reason := run.summary.get("stopped_because"):
             failed[name] = reason
+        elif len(run.summary.get("percent_of_ceiling", ())) != len(run.config.seeds):
+            failed.setdefault(name, f"{place.folder / _RUNS / name} has a summary.json that is not complete: remove the run")
         else:
             runs.append(run)
     found = study.swept_runs(runs)
@@ -152,19 +156,19 @@ def _finish(config: Sweep, points: Mapping[str, Explore], place: "Destination", 
 
 
 def _print(summary: dict[str, Any], out: Path, console: "Console") -> None:
-    from farflung.studies.sweep import MEASURES as measures  # noqa: N811
-
     results = summary["results"]
-    names = [name for name in results[0] if name not in (*measures, "seeds")] if results else []
-    rows = table(
-        "final values: mean over the seeds and 95% interval", *(name.replace("_", " ") for name in (*names, "seeds", *measures))
-    )
+    names = [name for name, value in results[0].items() if not isinstance(value, dict)] if results else []
+    rows = table("final values: mean over the seeds and 95% interval", *map(_heading, (*names, *_SHOWN)))
     for row in results:
         cells = []
-        for measure in measures:
+        for measure, decimals in _SHOWN.items():
             mean, width = row[measure]["mean"], row[measure]["half_width"]
-            decimals = 2 if measure in ("percent_of_ceiling", "support") else 4
             cells.append(f"{mean:.{decimals}f}" + ("" if width is None else f" ± {width:.{decimals}f}"))
-        rows.add_row(*(str(row[name]) for name in (*names, "seeds")), *cells)
-    console.print(rows)
-    print_saved(console, out, "sweep.png")
+        rows.add_row(*(str(row[name]) for name in names), *cells)
+    if results:
+        console.print(rows)
+    print_saved(console, out, "sweep.png" if results else "summary.json")
+
+
+def _heading(name: str) -> str:
+    return name.replace("percent_of", "% of").replace("_", " ")

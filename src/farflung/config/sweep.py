@@ -27,7 +27,7 @@ class Launching:
 
     launcher: Annotated[str, one_of(LAUNCHERS)] = "local"
     """Where to train: in this process (local), as tasks on a Ray cluster (ray), or as a Slurm job array (slurm)."""
-    address: Annotated[str | None, default_is("a Ray cluster on this machine", "ADDRESS")] = None
+    address: Annotated[str | None, default_is("RAY_ADDRESS, or a Ray cluster that starts on this machine", "ADDRESS")] = None
     """Address of a running Ray cluster, such as auto or ray://HOST:10001."""
     cpus: int = 1
     """CPU cores of a job, with ray and slurm."""

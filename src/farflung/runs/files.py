@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,16 @@ def new_folder(parent: Path, name: str) -> Iterator[Path]:
         for folder in (path, parent) if is_new_parent else (path,):
             with contextlib.suppress(OSError):
                 folder.rmdir()  # fails unless it is empty
+
+
+def own_folder(folder: Path) -> None:
+    """Makes a folder that no other user can write to; raises ValueError if there is one of another user, or a link."""
+    if not os.path.lexists(folder):
+        folder.mkdir(mode=stat.S_IRWXU)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        why = "is a link or a file" if found.st_uid == os.getuid() else "belongs to another user"
+        raise ValueError(f"{folder} {why}, and programs would be read from there: choose an output directory of your own")
 
 
 def write_atomically(path: Path, content: str | bytes, *, is_lasting: bool = True) -> None:

@@ -1,14 +1,18 @@
 """Jobs as a Slurm job array, by submitit. A preempted job writes its checkpoints, is queued again, and continues from them."""
 
 import os
+import shlex
 import signal
+import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from farflung.config import Launching
 from farflung.runs import interrupts
+from farflung.runs.files import own_folder
 from farflung.scale.jobs import Failures, Job, environment_of
 from farflung.scale.local import attempted
 
@@ -25,8 +29,12 @@ class OnSlurm:
             import submitit
         except ImportError:
             raise ValueError("the launcher slurm needs submitit: pip install '.[slurm]', in a clone of farflung") from None
+        # submitit reads pickled objects from its folder, and these can be any program: nobody else may have put one there.
+        self._logs, folder = logs, logs / uuid.uuid4().hex
+        safe = f"{shlex.quote(sys.executable)} -P"  # or else a job would look for modules in the current folder first
+        on_slurm = {"slurm_max_num_timeout": _MOST_REQUEUES, "slurm_python": safe} if cluster == "slurm" else {}
         try:
-            self._executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_max_num_timeout=_MOST_REQUEUES)
+            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **on_slurm)
         except RuntimeError as error:
             raise ValueError(f"the launcher slurm must be started where Slurm's srun and sbatch are: {error}") from None
         pairs = dict(pair.partition("=")[::2] for pair in options.slurm_options or ())
@@ -47,7 +55,14 @@ class OnSlurm:
         self._environment = environment_of(options)
 
     def run(self, jobs: Sequence[Job], on_wait: Callable[[], None]) -> Iterator[tuple[Job, Failures]]:
-        submitted = self._executor.map_array(_Requeued(self._environment), list(jobs))
+        from submitit.core.utils import FailedJobError
+
+        for folder in (self._logs.parent, self._logs, self._executor.folder):
+            own_folder(folder)
+        try:
+            submitted = self._executor.map_array(_Requeued(self._environment), list(jobs))
+        except (FailedJobError, OSError) as error:
+            raise ValueError(f"Slurm does not take the jobs: {_last_line(error)}") from None
         running = dict(zip(submitted, jobs, strict=True))
         try:
             while running:
@@ -98,5 +113,9 @@ class _Requeued:
 def _outcome(submitted: Any, job: Job) -> Failures:
     if (error := submitted.exception()) is None:
         return dict(submitted.result())
+    return dict.fromkeys(job.runs, _last_line(error))
+
+
+def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
-    return dict.fromkeys(job.runs, lines[-1] if lines else type(error).__name__)
+    return lines[-1] if lines else type(error).__name__

@@ -20,7 +20,7 @@ from farflung.config import Explore
 from farflung.figures.style import STYLE, plain
 from farflung.runs import interrupts, program_cache
 from farflung.runs.checkpoints import MINUTES, new_checkpoints
-from farflung.runs.destinations import claimed
+from farflung.runs.destinations import CONFIG, claimed
 from farflung.runs.pooling import settings_but_seeds
 from farflung.runs.run import Run, final_values, finished_run
 from farflung.runs.statistics import mean_and_interval
@@ -32,6 +32,7 @@ from farflung.worlds.world import World
 
 RUNS = "runs"
 """The folder of a sweep in which the runs lie."""
+_ADVICE = "remove it, or choose another output directory"
 MEASURES = ("normalized_entropy", "percent_of_ceiling", "support", "diversity")
 
 
@@ -69,6 +70,8 @@ def train_points(
                 place = places.enter_context(claimed(Path(out) / name))
                 if finished_run(place, config, world) is not None:
                     continue
+                if not place.is_begun and (place.folder / CONFIG).exists():
+                    raise ValueError(f"{place.name} holds a run of other settings, or a damaged one: {_ADVICE}")
                 intervals = (checkpoint_minutes, checkpoint_updates)
                 checkpointer = places.enter_context(new_checkpoints(place, config, world, *intervals, may_continue=True))
                 training = begun(config, world, algorithms, checkpointer)

@@ -391,7 +391,6 @@ def _about(config: Transfer, run: Run, seed: int, selection: Selection) -> dict[
     options = (("method", config.method), ("reward", config.reward))
     given = [f"--{name} {shlex.quote(value)}" for name, value in options if value]
     given += [f"--goal {' '.join(f'{number:g}' for number in config.goal)}"] if config.goal else []
-    steps_before = int(run.summary["environment_steps"]) // len(run.config.seeds)
     return {
         "command": f"farflung transfer {shlex.quote(config.run)} {' '.join(given)}",
         "task": config.task,
@@ -400,7 +399,7 @@ def _about(config: Transfer, run: Run, seed: int, selection: Selection) -> dict[
         "seed": seed,
         "ranking": ranking,
         "random_return": selection.random,
-        "exploration_steps": steps_before,
+        "exploration_steps": int(run.steps[-1]),
         "selection_steps": selection.num_steps,
         "path": np.where(np.isfinite(selection.path), selection.path, -1).tolist(),
     }

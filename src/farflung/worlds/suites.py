@@ -11,6 +11,7 @@ import copy
 import difflib
 import json
 import math
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,9 @@ _SMALLEST_IMAGE, _BRIGHTEST = 32, 255
 _MOST_SUGGESTIONS, _MOST_LISTED = 3, 40
 _MOST_BYTES = 10**8
 """Of a state."""
+_MOST_CELLS = 10**7
+"""The product of the sizes among the options of an environment: a suite may allocate a grid before it has a state."""
+_SIZE = re.compile("row|col|width|height|size|shape|num_")
 _MOST_CHARACTERS = 2000
 """Of the options of an environment, as JSON."""
 
@@ -572,6 +576,13 @@ def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
     family = FAMILIES[prefix]
     if len(json.dumps(dict(options))) > _MOST_CHARACTERS:
         raise ValueError(f"the options of {name} have at most {_MOST_CHARACTERS} characters")
+    sizes = {
+        option: value if isinstance(value, list | tuple) else [value]
+        for option, value in options.items()
+        if _SIZE.search(option) and _is_whole(value)
+    }
+    if math.prod(max(1, int(size)) for each in sizes.values() for size in each) > _MOST_CELLS:
+        raise ValueError(f"{name} would be too large: the product of {', '.join(sizes)} is more than {_MOST_CELLS:,}")
     extra = f"'.[{family.extra}]', in a clone of farflung"
     try:
         check_installed(family.module, name)
@@ -588,6 +599,12 @@ def make_suite_world(name: str, options: Mapping[str, Any]) -> SuiteWorld:
         except Exception as error:  # the suite may raise anything
             given = f" with the options {json.dumps(dict(options))}" if options else ""
             raise ValueError(f"{name} cannot be made{given}: {type(error).__name__}: {reason(error)}") from error
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value from JSON is a whole number, or a list of whole numbers."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(part, int) for part in parts)
 
 
 def is_suite_environment(thing: Any) -> bool:

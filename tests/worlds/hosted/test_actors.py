@@ -1,6 +1,7 @@
 """Copies of an environment as Ray actors: the promises of the local pool, and nothing lost with a process or a node."""
 
 import os
+import sys
 import threading
 import time
 from functools import partial
@@ -20,12 +21,19 @@ _IS_LONG = os.environ.get("KILLS") == "all"  # make soak
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(tmp_path_factory):
+    """A cluster that starts in a folder with modules of the names that every actor imports."""
+    folder = tmp_path_factory.mktemp("traps")
+    for name in ("numpy", "gymnasium", "farflung", "cloudpickle"):
+        (folder / f"{name}.py").write_text(f"import os; os.mkdir({str(folder / 'trapped')!r})")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(ROOT))  # actors import the simulators, whatever the current folder is
+        patched.setattr("sys.path", [place for place in sys.path if place])
+        patched.chdir(folder)
         connected()
         yield
         ray.shutdown()
+        assert not (folder / "trapped").exists()
 
 
 def _assert_equal(found, expected):

@@ -6,10 +6,12 @@ import math
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,12 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from farflung.config.checks import num_cores
 from farflung.worlds.hosted.copies import FAILURES, Copy, CopyError
+from farflung.worlds.hosted.modules import safe_children
 
 _MOST_ATTEMPTS = 5
+_SECONDS_TO_ANSWER = 10.0
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""No usage statistics are sent, and nothing is printed about GPUs that a task does not ask for."""
 
 
 class LostError(Exception):
@@ -35,7 +41,7 @@ class ActorVectorEnv(VectorEnv[Any, Any, Any]):
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def __init__(self, copies: Sequence[Copy], seconds_to_start: float) -> None:
-        self._ray = connected()
+        self._ray, self._folder = connected(), str(Path.cwd())
         self._copies, self._seconds, self.num_envs = copies, seconds_to_start, len(copies)
         self.failed: list[int] = []
         """The copies that failed in the last call."""
@@ -55,7 +61,7 @@ class ActorVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _start(self, copy: Copy, cpus: float) -> Any:
         actor = self._ray.remote(num_cpus=cpus, max_restarts=0, scheduling_strategy="SPREAD")(_Actor)
-        return actor.remote(copy)
+        return actor.remote(copy, self._folder)
 
     def reset_masked(self, is_due: np.ndarray, seeds: Sequence[int], timeout: float) -> tuple[Any, dict[str, Any]]:
         """Resets the copies that are due."""
@@ -143,7 +149,9 @@ class ActorVectorEnv(VectorEnv[Any, Any, Any]):
 class _Actor:
     """One copy, in its own process."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: Copy, folder: str) -> None:
+        with contextlib.suppress(OSError):  # it may not be on this node
+            os.chdir(folder)
         if copy.own_modules is not None:
             sys.meta_path.append(copy.own_modules)
         self._env = copy()
@@ -167,29 +175,53 @@ class _Actor:
 
 def check_ray() -> None:
     """Raises ValueError if Ray is not installed."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         import ray  # noqa: F401
     except ImportError:
         raise ValueError("the launcher ray needs Ray: pip install '.[ray]', in a clone of farflung") from None
 
 
-def connected() -> Any:
-    """Ray, connected to the cluster that RAY_ADDRESS names; without it, to one that starts here and ends with this process."""
+def connected(address: str | None = None) -> Any:
+    """Ray, connected to a cluster, unless the program was connected to one already.
+
+    Args:
+        address: of the cluster, by default that in RAY_ADDRESS; without any, a cluster starts here and ends with this process.
+    """
     check_ray()
     import ray
 
-    if not ray.is_initialized():
-        address = os.environ.get("RAY_ADDRESS", "local")
-        own: dict[str, Any] = {"num_cpus": num_cores(), "include_dashboard": False} if address == "local" else {}
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            with warnings.catch_warnings():
-                # JAX warns of every fork; Ray's processes start another program at once, so that they hold no lock of JAX.
-                warnings.filterwarnings("ignore", message=".*fork", category=RuntimeWarning)
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"cannot connect to Ray at {address}: {str(error).splitlines()[0]}") from None
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():  # Ray has one of its own for SIGTERM
-                signal.signal(number, handler)
+    if ray.is_initialized():
+        return ray
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    own: dict[str, Any] = {"num_cpus": num_cores(), "include_dashboard": False} if address == "local" else {}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with warnings.catch_warnings(), safe_children(), _modules_not_from_here():
+            # JAX warns of every fork; Ray's processes start another program at once, so that they hold no lock of JAX.
+            warnings.filterwarnings("ignore", message=".*fork", category=RuntimeWarning)
+            _check_answers(address)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = next(filter(None, str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"cannot connect to Ray at {address}: {reason}") from None
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():  # Ray has some of its own, which would end the process at once
+            signal.signal(number, handler)
     return ray
+
+
+def _check_answers(address: str) -> None:
+    """Raises OSError if nobody listens at HOST:PORT: Ray would try again for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
+
+
+@contextlib.contextmanager
+def _modules_not_from_here() -> Iterator[None]:
+    """Keeps Ray's processes from looking for modules in the current folder, unless this one does; Ray would search it first."""
+    here = str(Path.cwd())
+    with contextlib.nullcontext() if {"", here} & {*sys.path} else contextlib.chdir(Path(here).anchor):
+        yield
