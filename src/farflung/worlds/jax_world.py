@@ -36,8 +36,9 @@ from farflung.worlds.projection import (
     read_vector_fields,
     vector_fields,
 )
-from farflung.worlds.suites import make_suite_world, suite_world_of
+from farflung.worlds.suites import SuiteWorld, make_suite_world, suite_world_of
 from farflung.worlds.vectors import DescribedWorld
+from farflung.worlds.walls import Rectangle, layout_fields, read_layout
 from farflung.worlds.world import flattened
 
 _RANDOM_STEPS, _RANDOM_COPIES = 300, 16
@@ -60,6 +61,8 @@ class JaxWorld(DescribedWorld):
     features_note: str = eqx.field(static=True, default="")
     options: str = eqx.field(static=True, default="{}")
     """The options with which the environment of a suite was made, as JSON."""
+    walls: tuple[Rectangle, ...] = eqx.field(static=True, default=())
+    shifting_walls: tuple[Rectangle, ...] = eqx.field(static=True, default=())
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -101,7 +104,7 @@ class JaxWorld(DescribedWorld):
         if self.own_features is not None:
             own = self.own_features if isinstance(self.own_features, str) else name_of(self.own_features)
             description["features"] = own
-        return {"jax": np.array(json.dumps(description | vector_fields(self)))}
+        return {"jax": np.array(json.dumps(description | vector_fields(self) | layout_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "JaxWorld":
@@ -114,7 +117,7 @@ class JaxWorld(DescribedWorld):
             raise ValueError("the description of the world is not as farflung writes it")
         horizon = whole_number("horizon", found["horizon"])
         about |= {"label": label, "horizon": horizon, "ends_early": ends_early, "own_features": own_features}
-        return JaxWorld(own=None, options=json.dumps(options), **about)
+        return JaxWorld(own=None, options=json.dumps(options), **about, **read_layout(found))
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
@@ -234,6 +237,8 @@ def from_jax(
         **{"num_unseen": num_unseen, "image": image, "is_whole": tuple(is_whole.tolist())},
     )
     about |= {"label": label, "horizon": horizon, "actions": actions, "own_features": own_features}
+    if isinstance(own, SuiteWorld) and num_unseen and about["projection"].names[:2] == own.feature_names[:2]:
+        about |= own.layout_walls()
     options = json.dumps(dict(env_options or {}))
     return JaxWorld(own=held, ends_early=hasattr(own, "is_over"), options=options, **about)
 

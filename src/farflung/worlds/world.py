@@ -73,7 +73,9 @@ class World(abc.ABC):
     start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()
     """The states in which episodes begin, as far as they are known."""
     walls: tuple[Rectangle, ...] = ()
-    """Walls in the plane of the first two features, for pictures."""
+    """Walls in the plane of the first two features, for pictures; on a map, of columns and of rows from the top."""
+    shifting_walls: tuple[Rectangle, ...] = ()
+    """Walls of some episodes, where each episode draws its own layout."""
     starts: tuple[Rectangle, ...] = ()
     """Where in that plane episodes begin, for pictures."""
     pose_size: int = 0
