@@ -126,7 +126,8 @@ def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
         for name, value in dataclasses.asdict(config).items()
         if value is not None
     ]
-    return {"title": title, "about": about, "command": config.command, "settings": settings, "horizon": world.horizon}
+    command = config.command_in(world.arguments)
+    return {"title": title, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
 
 
 def _curves(

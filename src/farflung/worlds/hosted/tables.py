@@ -14,6 +14,7 @@ from gymnasium import spaces
 from jaxtyping import Int
 
 from farflung.config.checks import whole_number
+from farflung.config.explore import arguments_for
 from farflung.config.imports import name_of
 from farflung.config.options import WORKER_LAUNCHERS
 from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
@@ -106,7 +107,8 @@ class HostedTable(HostedWorld):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results, and to make the environment again if it has an id."""
         fields = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
-        fields |= {"settings": self.settings} | ({"marks": dict(self.marks)} if self.marks else {}) | layout_fields(self)
+        fields |= {"settings": self.settings, "arguments": self.arguments, **layout_fields(self)}
+        fields |= {"marks": dict(self.marks)} if self.marks else {}
         return {"hosted": np.array(json.dumps(fields)), "features": self.index.features}
 
     @staticmethod
@@ -208,12 +210,14 @@ def hosted(
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     first = first_copy(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
-    horizon = _horizon(name, first, horizon)
+    asked_horizon, horizon = horizon, _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
     bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
     settings = recipe if given and not callable(observe) else {}
+    chosen = arguments_for(observe=observe, features=features, neighbours=neighbours, **bounds, env_options=options)
     about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
+    about["arguments"] = (chosen or ("--hosted",)) + arguments_for(horizon=asked_horizon)
     try:
         seen = watched(first, observe, None)
         is_projected = features is not None or neighbours is not None

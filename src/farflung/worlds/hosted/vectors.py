@@ -80,7 +80,7 @@ class HostedVectors(HostedWorld):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results and teams, and to make the environment again if it has an id."""
-        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings}
+        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings, "arguments": self.arguments}
         return {"vectors": np.array(json.dumps(fields | vector_fields(self) | layout_fields(self)))}
 
     @staticmethod
