@@ -85,6 +85,23 @@ def test_a_page_compares_with_a_baseline_beside_it(run, tmp_path):
     assert [other["title"] for other in found["beside"]] == ["alone"]
 
 
+def test_a_baseline_that_is_trained_later_is_added_to_the_page_of_its_team(tmp_path):
+    settings = {"agents": 2, "batch_size": 2, "updates": 4, "seeds": (0,)}
+
+    def beside(name):
+        (found,) = data_of((tmp_path / name / "index.html").read_text(encoding="utf-8"))
+        return [other["title"] for other in found["beside"]]
+
+    team = farflung.explore("room-det", **settings, out=tmp_path / "team")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "team").iterdir()}
+    assert beside("team") == []
+    farflung.explore("room-det", **settings, single=True, out=tmp_path / "single")
+    assert (beside("team"), beside("single")) == (["single"], ["team"])
+    after = {path.name: path.read_bytes() for path in (tmp_path / "team").iterdir()}
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == {"index.html"}
+    assert farflung.load_run(tmp_path / "team").config == team.config
+
+
 def test_the_command_of_a_run_repeats_its_settings():
     config = farflung.Explore("my map.txt", agents=3, seeds=(4, 5), updates=7, optimizer="sgd", single=True)
     assert config.command == "farflung explore 'my map.txt' --agents 3 --updates 7 --optimizer sgd --single --seeds 4 5"
