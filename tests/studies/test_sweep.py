@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -160,8 +161,14 @@ def test_the_command_ends_with_a_table_and_a_figure_and_its_runs_are_compared(tr
     assert summary["results"][0]["support"]["mean"] == pytest.approx(np.mean(first.summary["final"]["support"]))
     np.testing.assert_array_equal(first.metrics.entropy, load_run(trained / "rate-0.05").metrics.entropy)
     assert {path.name for path in (tmp_path / "found").iterdir()} == {
-        *("contents.json", "runs", "summary.json", "sweep.csv", "sweep.png", "sweep.svg"),
+        *("contents.json", "index.html", "runs", "summary.json", "sweep.csv", "sweep.png", "sweep.svg"),
     }
+    page = (tmp_path / "found" / "index.html").read_text(encoding="utf-8")
+    links = set(re.findall(r'href="(runs/[^"]*)"', page))
+    assert links == {f"runs/{path.name}/index.html" for path in (tmp_path / "found" / "runs").iterdir()}
+    assert all((tmp_path / "found" / link).is_file() for link in links)
+    (chart,) = json.loads(re.search(r'id="charts">(.*?)</script>', page)[1])["figure-sweep"]
+    assert chart["lines"][0]["xs"] == list(RATES)
     assert len((tmp_path / "found" / "sweep.csv").read_text().splitlines()) == 1 + 2 * 2
     assert main(["compare", "found", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["scores"]) == ["learning rate 0.05", "learning rate 0.1"]
