@@ -78,7 +78,7 @@ def browser():
 
 
 def check_in_browser(path, check_more=lambda tab: None, *, asks_axe=True):
-    """The page opens without errors on wide light and narrow dark screens, with images, links and nothing that axe objects to."""
+    """The page opens without errors on a wide light and a narrow dark screen, links work, and axe has no objections."""
     axe, problems = pytest.importorskip("axe_playwright_python.sync_playwright"), []
     with browser() as opened:
         for width, scheme in ((1280, "light"), (390, "dark")):
