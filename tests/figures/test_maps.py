@@ -2,10 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from farflung import figures, from_gymnasium, gridworld, make_vector_world
+from farflung import figures, from_gymnasium, gridworld, hosted, make_vector_world
 from farflung.figures.maps import (
+    UNREACHABLE,
     Plane,
     cells_of,
     draw_coverage,
@@ -94,3 +96,26 @@ def test_a_map_of_frozen_lake_marks_the_start_the_holes_and_the_goal():
         **{(0, 0): "S", (3, 3): "G"},
         **dict.fromkeys([(1, 1), (1, 3), (2, 3), (3, 0)], "x"),
     }
+
+
+def test_the_plane_of_a_map_has_its_walls_and_letters_with_the_last_row_at_the_bottom():
+    taxi, lake = plane_of(from_gymnasium("Taxi-v4")), plane_of(from_gymnasium("FrozenLake-v1"))
+    assert (2.0, 2.0, 4.0, 5.0) in taxi.walls  # in the first row, behind the second column
+    assert (1.0, 1.0, 0.0, 1.0) in taxi.walls  # in the last row, behind the first column
+    assert {("S", 0.5, 3.5), ("x", 1.5, 2.5), ("G", 3.5, 0.5)} <= set(lake.letters)
+
+
+def test_a_map_is_as_large_as_its_walls_and_cells_that_nobody_has_met_are_no_walls():
+    rooms = hosted("minigrid:MiniGrid-Empty-5x5-v0", observe=("agent_pos", "agent_dir"), horizon=3)
+    rooms.add_states(np.array([[1, 1, 0], [1, 1, 1], [2, 3, 0]]))
+    np.testing.assert_array_equal(rooms.positions, [[1, 1], [1, 1], [3, 2]])
+    np.testing.assert_array_equal(np.argwhere(np.isfinite(on_grid(rooms, np.ones(3)))), [[1, 1], [3, 2]])
+    plane = plane_of(rooms)
+    assert plane.is_free.shape == (5, 5)
+    np.testing.assert_array_equal(np.argwhere(plane.is_free), [[1, 3], [2, 1]])
+    assert {(0.0, 5.0, 0.0, 1.0), (0.0, 5.0, 4.0, 5.0), (0.0, 1.0, 1.0, 2.0)} <= set(plane.walls)
+    axis = Figure().subplots()
+    draw_on_map(axis, rooms, np.ones(3))
+    beyond, *walls = axis.patches
+    assert to_hex(beyond.get_facecolor()) == UNREACHABLE
+    assert len(walls) == len(rooms.walls) == 8

@@ -12,6 +12,7 @@ import farflung
 from farflung.figures.player import described, run_page
 from farflung.runs.run import Playback
 from farflung.studies.view import page_of
+from farflung.worlds.kinds import read_world
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
@@ -84,11 +85,53 @@ def test_a_page_compares_with_a_baseline_beside_it(run, tmp_path):
     assert [other["title"] for other in found["beside"]] == ["alone"]
 
 
+def test_a_baseline_that_is_trained_later_is_added_to_the_page_of_its_team(tmp_path):
+    settings = {"agents": 2, "batch_size": 2, "updates": 4, "seeds": (0,)}
+
+    def beside(name):
+        (found,) = data_of((tmp_path / name / "index.html").read_text(encoding="utf-8"))
+        return [other["title"] for other in found["beside"]]
+
+    team = farflung.explore("room-det", **settings, out=tmp_path / "team")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "team").iterdir()}
+    assert beside("team") == []
+    farflung.explore("room-det", **settings, single=True, out=tmp_path / "single")
+    assert (beside("team"), beside("single")) == (["single"], ["team"])
+    after = {path.name: path.read_bytes() for path in (tmp_path / "team").iterdir()}
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == {"index.html"}
+    assert farflung.load_run(tmp_path / "team").config == team.config
+
+
 def test_the_command_of_a_run_repeats_its_settings():
     config = farflung.Explore("my map.txt", agents=3, seeds=(4, 5), updates=7, optimizer="sgd", single=True)
     assert config.command == "farflung explore 'my map.txt' --agents 3 --updates 7 --optimizer sgd --single --seeds 4 5"
     assert farflung.Explore("maze-stoc").command == "farflung explore maze-stoc"
     assert farflung.Explore("point-gap", preset="paper").command == "farflung explore point-gap --preset paper"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("FrozenLake-v1", {"hosted": True}, "--hosted"),
+        (
+            "minigrid:MiniGrid-Empty-5x5-v0",
+            {"observe": ("agent_pos", "agent_dir"), "horizon": 3, "env_options": {"agent_view_size": 5}},
+            "--observe agent_pos agent_dir --env-options agent_view_size=5 --horizon 3",
+        ),
+        ("CartPole-v1", {"features": ("0", "2"), "bins": (4, 5)}, "--features 0 2 --bins 4 5"),
+        ("point-gap", {"bins": (10, 10), "neighbours": 0}, "--bins 10 10 --neighbours 0"),
+        ("point-gap", {}, ""),
+        ("maze-det", {}, ""),
+        ("gymnax:MountainCar-v0", {"features": ("position",), "horizon": 5}, "--features position --horizon 5"),
+    ],
+)
+def test_the_command_of_a_run_makes_the_same_world(name, options, words):
+    world = farflung.make_world(name, **options)
+    saved = read_world(world.to_arrays())
+    assert farflung.Explore(name).command_in(saved.arguments) == f"farflung explore {name} {words}".strip()
+    if "horizon" in options:
+        command = farflung.Explore(name, horizon=options["horizon"]).command_in(saved.arguments)
+        assert command.count(f"--horizon {options['horizon']}") == command.count("--horizon") == 1
 
 
 @needs_browser

@@ -77,9 +77,9 @@ def browser():
         opened.close()
 
 
-def check_in_browser(path, check_more=lambda tab: None):
-    """The page opens without errors on a wide light and a narrow dark screen, shows every image, and its links work."""
-    problems = []
+def check_in_browser(path, check_more=lambda tab: None, *, asks_axe=True):
+    """The page opens without errors on a wide light and a narrow dark screen, links work, and axe has no objections."""
+    axe, problems = pytest.importorskip("axe_playwright_python.sync_playwright"), []
     with browser() as opened:
         for width, scheme in ((1280, "light"), (390, "dark")):
             tab = opened.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -103,4 +103,7 @@ def check_in_browser(path, check_more=lambda tab: None):
                 target = link.get_attribute("href")
                 assert tab.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", target) < 900
             check_more(tab)
+            found = axe.Axe().run(tab).response["violations"] if asks_axe else []
+            violations = [(each["id"], each["nodes"][0]["html"]) for each in found]
+            assert not violations, violations
             assert problems == []

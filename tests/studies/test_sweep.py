@@ -1,10 +1,12 @@
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 from tests.made_runs import made_run
+from tests.studies.pages import check_in_browser, check_self_contained, chromium
 
 from farflung import Explore, explore, load_run, load_runs
 from farflung.cli import _parse, main
@@ -172,8 +174,16 @@ def test_the_command_ends_with_a_table_and_a_figure_and_its_runs_are_compared(tr
     assert summary["results"][0]["support"]["mean"] == pytest.approx(np.mean(first.summary["final"]["support"]))
     np.testing.assert_array_equal(first.metrics.entropy, load_run(trained / "rate-0.05").metrics.entropy)
     assert {path.name for path in (tmp_path / "found").iterdir()} == {
-        *("contents.json", "runs", "summary.json", "sweep.csv", "sweep.png", "sweep.svg"),
+        *("contents.json", "index.html", "runs", "summary.json", "sweep.csv", "sweep.png", "sweep.svg"),
     }
+    page = (tmp_path / "found" / "index.html").read_text(encoding="utf-8")
+    links = set(re.findall(r'href="(runs/[^"]*)"', page))
+    assert links == {f"runs/{path.name}/index.html" for path in (tmp_path / "found" / "runs").iterdir()}
+    check_self_contained(tmp_path / "found" / "index.html")  # and its links lead to files
+    if chromium() is not None:
+        check_in_browser(tmp_path / "found" / "index.html")
+    (chart,) = json.loads(re.search(r'id="charts">(.*?)</script>', page)[1])["figure-sweep"]
+    assert chart["lines"][0]["xs"] == list(RATES)
     assert len((tmp_path / "found" / "sweep.csv").read_text().splitlines()) == 1 + 2 * 2
     assert main(["compare", "found", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["scores"]) == ["learning rate 0.05", "learning rate 0.1"]

@@ -65,3 +65,13 @@ def test_an_environment_without_a_table_is_refused():
 def test_slip_is_for_maps_only():
     with pytest.raises(ValueError, match="maps only"):
         make_tabular_world("FrozenLake-v1", slip=0.1)
+
+
+def test_taxis_walls_are_those_of_its_drawing():
+    drawing = gymnasium.make("Taxi-v4").unwrapped.desc[1:-1]
+    rows, bars = np.nonzero(drawing[:, 1:-1] == b"|")
+    lines = {(bar / 2, bar / 2, row - 0.5, row + 0.5) for row, bar in zip(rows, bars, strict=True)}
+    assert len(lines) == 6
+    assert set(from_gymnasium("Taxi-v4").walls) == lines
+    assert from_gymnasium("FrozenLake-v1").walls == ()  # nothing leads from hole to hole, but these are no walls
+    assert from_gymnasium("CliffWalking-v1").walls == ()  # from the cliff one falls to a cell far away

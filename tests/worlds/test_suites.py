@@ -191,6 +191,37 @@ def test_states_are_those_of_the_suites_own_stepping(family):
     assert (features <= np.array(high)).all()
 
 
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("gymnax", "FourRooms-misc"),
+        ("navix", "Navix-DoorKey-8x8-v0"),
+        ("xminigrid", "MiniGrid-FourRooms"),
+        ("jumanji", "Maze-v0"),
+    ],
+)
+def test_nobody_walks_into_the_walls_of_a_layout(family, name):
+    installed(family)
+    world = suites.make_suite_world(f"{family}:{name}", {})
+    walls = np.array(world.layout_walls()["walls"])
+
+    def places(key):
+        def step(state, key):
+            action = jr.randint(key, (), 0, world.actions.num)
+            following = world.step(key, state, action)
+            return following, world.features(following)
+
+        return jax.lax.scan(step, world.reset(key), jr.split(key, 200))[1]
+
+    with suites.quiet():
+        columns, rows = np.unique(np.asarray(jax.jit(places)(jr.key(0))), axis=0).T[..., None]
+    assert len(columns) > 5
+    is_inside = (walls[:, 0] < columns) & (columns < walls[:, 1]) & (walls[:, 2] < rows) & (rows < walls[:, 3])
+    assert not is_inside.any()
+    touches = (walls[:, 0] <= columns + 1) & (columns - 1 <= walls[:, 1]) & (walls[:, 2] < rows) & (rows < walls[:, 3])
+    assert touches.any()
+
+
 def test_the_program_of_the_page_prints_what_it_says(capsys):
     installed("gymnax")
     program = re.search(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)[1]

@@ -5,8 +5,9 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis.extra.numpy import arrays
 
-from farflung.worlds.walls import is_blocked, reachable_areas, wall_table
+from farflung.worlds.walls import is_blocked, reachable_areas, read_layout, wall_table, walls_of_layouts
 
 quarters = st.integers(-8, 8).map(lambda number: number / 4)
 points = st.tuples(quarters, quarters)
@@ -81,3 +82,26 @@ def test_the_area_outside_walls_is_that_of_unit_squares(walls):
     everywhere = [(x, x, y, y) for x in middles for y in middles]  # so that nothing is out of reach
     free = reachable_areas((-8.0, -8.0), (8.0, 8.0), (16, 16), walls, everywhere)
     np.testing.assert_allclose(free, ~is_covered)
+
+
+@given(layouts=arrays(bool, (3, 4, 5)))
+def test_walls_of_layouts_cover_the_cells_that_are_walls_always_or_sometimes(layouts):
+    found = walls_of_layouts(layouts)
+    for row, column in np.ndindex(4, 5):
+        covers = {
+            name: sum(left < column < right and bottom < row < top for left, right, bottom, top in walls)
+            for name, walls in found.items()
+        }
+        number = layouts[:, row, column].sum()
+        assert covers == {"walls": number == 3, "shifting_walls": 0 < number < 3}
+
+
+@pytest.mark.parametrize(
+    "walls",
+    [[[0, 1, 0]], [[1, 0, 0, 1]], [[0, 1, 1, 0]], [[0, 1, 0, np.inf]], [["0", 1, 0, 1]], [[0, 1, 0, 1]] * 10_001, 3, "wall"],
+)
+def test_walls_from_a_file_are_checked(walls):
+    assert read_layout({}) == {"walls": (), "shifting_walls": ()}
+    assert read_layout({"walls": [[0, 1, 0, 0]]})["walls"] == ((0.0, 1.0, 0.0, 0.0),)
+    with pytest.raises(ValueError, match="wall"):
+        read_layout({"shifting_walls": walls})

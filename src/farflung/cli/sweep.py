@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 from farflung.cli import terminal
 from farflung.cli.explore import Checkpoints, parsed_options
@@ -33,7 +34,7 @@ def sweep(
     printing: Printing,
     checkpoints: Checkpoints,
     launching: Launching,
-    out: Annotated[Path, out_option("Directory for the runs, the table and the figure.", "sweep")] = Path("sweep"),
+    out: Annotated[Path, out_option("Directory for the runs, the page, the table and the figure.", "sweep")] = Path("sweep"),
     force: Annotated[bool, switch(_FORCE)] = False,
 ) -> int:
     """Train every combination of several settings, on this machine, a Ray cluster or Slurm."""
@@ -123,7 +124,7 @@ def _progress(folder: Path, config: Explore) -> int:
 def _finish(config: Sweep, points: Mapping[str, Explore], place: "Destination", failures: Failures) -> dict[str, Any]:
     """Saves the table and the figure of all runs, and returns a summary."""
     from farflung.runs.files import write_results
-    from farflung.runs.run import load_run
+    from farflung.runs.run import PAGE, load_run
     from farflung.studies import sweep as study  # imports JAX
 
     runs, failed = [], dict(failures)
@@ -149,7 +150,13 @@ def _finish(config: Sweep, points: Mapping[str, Explore], place: "Destination", 
     }
     results: dict[str, Any] = {"summary.json": summary, "sweep.csv": study.table_of(found, settings)}
     if found:
-        results["sweep"] = study.sweep_figure(found, settings)
+        names = {id(run): name for run, name in zip(runs, (name for name in points if name not in failed), strict=True)}
+
+        def page(folder: Path) -> str:
+            pages = {id(run): quote(f"{_RUNS}/{names[id(run)]}/{PAGE}") for run in runs}
+            return study.sweep_page(found, settings, (folder / "sweep.svg").read_bytes(), lambda run: pages[id(run)], failed)
+
+        results |= {"sweep": study.sweep_figure(found, settings), PAGE: page}
     write_results(new := place.fresh(), results)
     place.publish({path.name for path in new.iterdir()})
     return summary
@@ -167,7 +174,7 @@ def _print(summary: dict[str, Any], out: Path, console: "Console") -> None:
         rows.add_row(*(str(row[name]) for name in names), *cells)
     if results:
         console.print(rows)
-    print_saved(console, out, "sweep.png" if results else "summary.json")
+    print_saved(console, out, "index.html" if results else "summary.json")
 
 
 def _heading(name: str) -> str:

@@ -1,9 +1,10 @@
 """Settings of `farflung explore`."""
 
+import json
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -254,7 +255,11 @@ class Explore:
 
     @property
     def command(self) -> str:
-        """The command line that trains with these settings, in a world without options of its own."""
+        """The command line that trains with these settings, in a world without options of its own; see `command_in`."""
+        return self.command_in(())
+
+    def command_in(self, arguments: Sequence[str]) -> str:
+        """The command line that trains with these settings, in a world that is made with these arguments."""
         chosen = {name: getattr(self, name) for name in ("preset", "algorithm", "updates", "optimizer")}
         usual = Explore(self.world, policy="neural" if self.is_neural else "auto", **chosen)
         plain = Explore(self.world, policy=usual.policy, preset=self.preset)
@@ -266,7 +271,10 @@ class Explore:
             if value != default:
                 values = value if isinstance(value, tuple) else () if value is True else (value,)
                 words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
-        return shlex.join(words)
+        if self.horizon is not None and "--horizon" in arguments:
+            at = arguments.index("--horizon")
+            arguments = [*arguments[:at], *arguments[at + 2 :]]
+        return shlex.join([*words, *arguments])
 
     @property
     def num_policies(self) -> int:
@@ -315,6 +323,35 @@ class Explore:
 
 def _is_equal(value: Any, default: Any) -> bool:
     return type(value) is type(default) and value == default  # arrays of NumPy compare element by element
+
+
+def arguments_for(**options: Any) -> tuple[str, ...]:
+    """The arguments of the command line that give a world these options; those that only Python has, functions, are left out.
+
+    >>> arguments_for(observe=("agent_pos", "agent_dir"), horizon=None, hosted=True, env_options={"size": 5, "mode": "a"})
+    ('--observe', 'agent_pos', 'agent_dir', '--hosted', '--env-options', 'size=5', 'mode=a')
+    """
+    words: list[str] = []
+    for name, value in options.items():
+        if value is None or value is False or callable(value) or (isinstance(value, Mapping) and not value):
+            continue
+        values: list[str] = []
+        if isinstance(value, Mapping):
+            values = [f"{key}={_said(each)}" for key, each in value.items()]
+        elif value is not True:
+            values = [*map(str, value)] if isinstance(value, Iterable) and not isinstance(value, str) else [str(value)]
+        words += [f"--{name.replace('_', '-')}", *values]
+    return tuple(words)
+
+
+def _said(value: Any) -> str:
+    """A value as `--env-options` reads it: text as it is, unless it looks like JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value, default=str)
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,7 @@ def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], 
     maps.widen_limits(axis, plane, np.stack(of_all))
     title = axis.set_title("\n", loc="left", fontsize=8)
     cells = axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap(_CELLS), vmin=0, vmax=2)
+    maps.draw_letters(axis, plane, "Gx")
     traces = LineCollection([], lw=1.5, zorder=3)
     axis.add_collection(traces, autolim=False)
     dots = axis.scatter(points[:, 0, 0], points[:, 0, 1], c=colors, s=28, ec="white", lw=0.6, zorder=4, clip_on=False)

@@ -44,7 +44,7 @@ def draw_world(axis: Axes, world: World) -> None:
     axis.pcolormesh(*plane.edges, plane.is_free.T, cmap=ListedColormap([UNREACHABLE, "white"]), vmin=0, vmax=1)
     for left, right, bottom, top in world.starts:
         axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc="none", ec=START_MARK, lw=1))
-        axis.text((left + right) / 2, (bottom + top) / 2, "S", **_LETTER)
+    draw_letters(axis, plane)
 
 
 def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], norm: Normalize | None = None) -> AxesImage:
@@ -53,16 +53,14 @@ def draw_on_map(axis: Axes, world: World, values: Float[np.ndarray, " state"], n
     Start cells have an S, cells in which episodes end a G or, if nothing is gained there, an x.
     """
     grid = on_grid(world, values)
-    (rows, columns), positions = grid.shape, np.asarray(world.positions)
-    axis.add_patch(Patch((-0.5, -0.5), columns, rows, color=WALL, zorder=0))
+    rows, columns = grid.shape
+    axis.add_patch(Patch((-0.5, -0.5), columns, rows, color=_beyond(world), zorder=0))
     axis.imshow(on_grid(world, np.zeros(world.num_states)), cmap=ListedColormap(["white"]))
     image = axis.imshow(grid, cmap="Blues", norm=norm or Normalize(0, float(np.nanmax(grid))))
+    _draw_walls(axis, world.walls, world.shifting_walls)
     if max(rows, columns) <= _LARGEST_WITH_CELLS:
-        letters = {"S": world.start_states} | world.ends
-        cells = {letter: np.asarray(world.positions)[np.asarray(states, int)] for letter, states in letters.items()}
-        for letter, found in cells.items():
-            for row, column in np.unique(found, axis=0) if len(found) < max(2, len(np.unique(positions, axis=0))) else ():
-                axis.text(column, row, letter, **_LETTER)
+        for letter, (row, column) in _letters_on_map(world):
+            axis.text(column, row, letter, **_LETTER)
         axis.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color=GRID_LINE, lw=0.4)
         axis.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color=GRID_LINE, lw=0.4)
     axis.set(xticks=[], yticks=[])
@@ -85,11 +83,35 @@ def draw_policy(
 
 def on_grid(world: World, values: Float[np.ndarray, " state"]) -> Float[np.ndarray, "row column"]:
     """The sum of the values of the states in each cell of a map; NaN where there is none."""
-    positions = np.asarray(world.positions)
-    grid, has_value = np.zeros(positions.max(axis=0) + 1), np.zeros(positions.max(axis=0) + 1, bool)
+    positions, shape = np.asarray(world.positions), _shape(world)
+    grid, has_value = np.zeros(shape), np.zeros(shape, bool)
     np.add.at(grid, tuple(positions.T), np.nan_to_num(values))
     has_value[*positions[np.isfinite(values)].T] = True
     return np.where(has_value, grid, np.nan)
+
+
+def _beyond(world: World) -> str:
+    """The colour of cells without a state: unless walls are known, such cells are walls."""
+    return UNREACHABLE if (world.walls or world.shifting_walls) and not world.knows_all_states else WALL
+
+
+def _shape(world: World) -> tuple[int, int]:
+    """Rows and columns of a map, with its walls."""
+    rows, columns = np.asarray(world.positions).max(axis=0) + 1
+    walls = np.array([*world.walls, *world.shifting_walls]).reshape(-1, 4)
+    right, bottom = np.max(walls[:, [1, 3]] + 0.5, axis=0, initial=0).astype(int)
+    return max(int(rows), int(bottom)), max(int(columns), int(right))
+
+
+def _letters_on_map(world: World) -> list[tuple[str, tuple[int, int]]]:
+    """The letters of start cells and of cells in which episodes end, with their rows and columns; none that most cells have."""
+    positions, letters = np.asarray(world.positions), {"S": world.start_states} | world.ends
+    most, found = max(2, len(np.unique(positions, axis=0))), []
+    for letter, states in letters.items():
+        cells = positions[np.asarray(states, int)]
+        if len(cells) < most:
+            found += [(letter, (int(row), int(column))) for row, column in np.unique(cells, axis=0)]
+    return found
 
 
 class Plane(NamedTuple):
@@ -107,6 +129,10 @@ class Plane(NamedTuple):
     """Whether both axes have the same unit."""
     rows_point_down: bool = False
     """Whether the second axis counts rows from the top."""
+    shifting_walls: tuple[Rectangle, ...] = ()
+    """Walls of some episodes only."""
+    letters: tuple[tuple[str, float, float], ...] = ()
+    """Letters and where they stand: S where episodes begin, G and x where they end, rewarded or not."""
 
     @property
     def edges(self) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]:
@@ -128,10 +154,16 @@ def plane_of(world: World) -> Plane:
     """
     projection = world.projection
     if projection is None:
-        columns, rows = cells_on_map(world).max(axis=0) + 1
+        rows, columns = _shape(world)
         is_free = np.zeros((columns, rows), bool)
         is_free[*cells_on_map(world).T] = True
-        return Plane(("", ""), (0.0, 0.0), (float(columns), float(rows)), is_free)
+        walls, shifting = (
+            tuple((left + 0.5, right + 0.5, rows - 0.5 - bottom, rows - 0.5 - top) for left, right, top, bottom in each)
+            for each in (world.walls, world.shifting_walls)
+        )
+        letters = tuple((letter, column + 0.5, rows - 0.5 - row) for letter, (row, column) in _letters_on_map(world))
+        high = (float(columns), float(rows))
+        return Plane(("", ""), (0.0, 0.0), high, is_free, walls, shifting_walls=shifting, letters=letters)
     if len(projection.names) == 1:
         low, high = (0.0, projection.low[0]), (float(world.horizon), projection.high[0])
         is_free, angles = world.is_free.reshape(1, -1), tuple(1 for _ in projection.angles)
@@ -143,13 +175,15 @@ def plane_of(world: World) -> Plane:
     has_one_unit = first.partition("(")[2] == second.partition("(")[2] and projection.scale[0] == projection.scale[1]
     names = (first + (f"; not shown: {', '.join(others)}" if others else ""), second)
     is_to_scale = has_one_unit and not angles
-    return Plane(names, low, high, is_free, world.walls, angles, is_to_scale, world.rows_point_down)
+    letters = tuple(("S", (left + right) / 2, (bottom + top) / 2) for left, right, bottom, top in world.starts)
+    about = (angles, is_to_scale, world.rows_point_down, world.shifting_walls, letters)
+    return Plane(names, low, high, is_free, world.walls, *about)
 
 
 def cells_on_map(world: World) -> Int[np.ndarray, "state 2"]:
     """The column of each state, and its row counted from the bottom."""
     rows, columns = np.asarray(world.positions).T
-    return np.stack([columns, rows.max() - rows], axis=-1)
+    return np.stack([columns, _shape(world)[0] - 1 - rows], axis=-1)
 
 
 def cells_of(
@@ -186,8 +220,7 @@ def color_scale(num: int) -> ListedColormap:
 
 def draw_plane(axis: Axes, plane: Plane) -> None:
     """Draws the walls, the border and the names of the axes."""
-    for left, right, bottom, top in plane.walls:
-        axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, ec=WALL, lw=1.5, zorder=2.5))
+    _draw_walls(axis, plane.walls, plane.shifting_walls)
     (left, bottom), (right, top) = plane.low, plane.high
     vertical = (top, bottom) if plane.rows_point_down else (bottom, top)
     axis.set(xlim=(left, right), ylim=vertical, xlabel=plain(plane.names[0]), ylabel=plain(plane.names[1]))
@@ -195,6 +228,20 @@ def draw_plane(axis: Axes, plane: Plane) -> None:
     axis.spines[:].set_visible(True)
     if not any(plane.names):
         axis.set(xticks=[], yticks=[])
+
+
+def draw_letters(axis: Axes, plane: Plane, which: str = "SGx") -> None:
+    """Draws these letters of a map or plane."""
+    for letter, x, y in plane.letters:
+        if letter in which:
+            axis.text(x, y, letter, zorder=3.5, **_LETTER)
+
+
+def _draw_walls(axis: Axes, walls: Sequence[Rectangle], shifting: Sequence[Rectangle]) -> None:
+    """Draws walls, and in a lighter tone those of some episodes only; lines are as thick as they need to be seen."""
+    for rectangles, look in ((walls, {"lw": 1.5, "ec": WALL}), (shifting, {"lw": 0.0, "alpha": 0.4})):
+        for left, right, bottom, top in rectangles:
+            axis.add_patch(Patch((left, bottom), right - left, top - bottom, fc=WALL, zorder=2.5, **look))
 
 
 def draw_paths(axis: Axes, plane: Plane, paths: Float[np.ndarray, "agent trajectory times 2"]) -> None:

@@ -126,7 +126,8 @@ def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
         for name, value in dataclasses.asdict(config).items()
         if value is not None
     ]
-    return {"title": title, "about": about, "command": config.command, "settings": settings, "horizon": world.horizon}
+    command = config.command_in(world.arguments)
+    return {"title": title, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
 
 
 def _curves(
@@ -178,10 +179,6 @@ def _played(world: World, playback: Playback | None) -> dict[str, Any]:
             scenes[_BEST] = _points(world, playback.best[None, :, None])
     places = np.concatenate([np.array([plane.low, plane.high]), *(points.reshape(-1, 2) for points in scenes.values())])
     low, high = np.nanmin(places, axis=0), np.nanmax(places, axis=0)
-    starts = world.starts
-    if world.projection is None:
-        cells = maps.cells_on_map(world)[np.asarray(world.start_states, int)]
-        starts = tuple((float(column), column + 1.0, float(row), row + 1.0) for column, row in cells)
     drawn = {
         "low": plane.low,
         "high": plane.high,
@@ -190,7 +187,8 @@ def _played(world: World, playback: Playback | None) -> dict[str, Any]:
         "rows": plane.is_free.shape[1],
         "free": "".join("1" if each else "0" for each in plane.is_free.ravel()),
         "walls": plane.walls,
-        "starts": starts,
+        "shiftingWalls": plane.shifting_walls,
+        "letters": plane.letters,
         "isMap": world.projection is None,
         "isToScale": plane.is_to_scale,
         "rowsPointDown": plane.rows_point_down,

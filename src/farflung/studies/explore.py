@@ -39,7 +39,7 @@ from farflung.runs.checkpoints import MINUTES, Checkpoint, Checkpointer, new_che
 from farflung.runs.destinations import Destination, claimed
 from farflung.runs.run import Paths, Run, typical_seed
 from farflung.studies.trials import Status, begin, finish, joined_state, moments_of_rows, of_rows
-from farflung.studies.view import LiveRun, page_of
+from farflung.studies.view import LiveRun, page_of, refresh_neighbours
 from farflung.training.compiled import CompiledRunner, check_can_be_spread
 from farflung.training.divergence import check_num_samples, share_of_duplicates
 from farflung.training.hosted import measure_random
@@ -383,6 +383,8 @@ def train_side_by_side(
 
             page = page_of(own, each.place.folder)
             run.save_run(own, each.place, force=True, figures={"figure": explored(own)}, page=page)
+            if len(trainings) == 1:
+                refresh_neighbours(own, each.place.folder)
     return finished
 
 

@@ -5,18 +5,22 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from farflung.algorithms import Algorithm
 from farflung.algorithms.chosen import algorithm_for
 from farflung.config import Explore
+from farflung.figures.pages import Chart, Picture, Row, Table, Value, render
 from farflung.figures.style import STYLE, plain
 from farflung.runs import interrupts, program_cache
 from farflung.runs.checkpoints import MINUTES, new_checkpoints
@@ -34,6 +38,8 @@ RUNS = "runs"
 """The folder of a sweep in which the runs lie."""
 _ADVICE = "remove it, or choose another output directory"
 MEASURES = ("normalized_entropy", "percent_of_ceiling", "support", "diversity")
+_FACTOR = 4
+"""Between the lowest and the highest value of a setting, from which on its axis is logarithmic."""
 
 
 def train_points(
@@ -161,53 +167,140 @@ def means_of(found: Sequence[Swept], names: Sequence[str]) -> list[dict[str, Any
     return rows
 
 
-@mpl.rc_context(STYLE)
-def sweep_figure(found: Sequence[Swept], names: Sequence[str], measure: str = MEASURES[0]) -> Figure:
-    """The final value of a measure against the setting with the most values, with a line for each combination of the others."""
+class _Line(NamedTuple):
+    """The final values of a measure in one world against one setting, where all other settings are the same."""
+
+    text: str
+    places: list[float]
+    means: list[float]
+    half_widths: list[float | None]
+    color: str
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """What the figure of a sweep shows: a panel for each world, with lines against the setting with the most values."""
+
+    across: str | None
+    values: Sequence[Any]
+    """Of the setting along the horizontal axis."""
+    lines: Mapping[str, Sequence[_Line]]
+    """By world."""
+
+    @property
+    def are_numbers(self) -> bool:
+        return self.across is not None and _are_numbers(self.values)
+
+
+def _panels(found: Sequence[Swept], names: Sequence[str], measure: str) -> _Panels:
     settings = [name for name in names if name != "world"]
     values = {name: list(dict.fromkeys(getattr(each.config, name) for each in found)) for name in settings}
     across = max(settings, key=lambda name: (_are_numbers(values[name]), len(values[name])), default=None)
     others = [name for name in settings if name != across]
-    worlds = list(dict.fromkeys(each.config.world for each in found))
-    figure = Figure(figsize=(1.2 + 3.4 * len(worlds), 3.4), layout="constrained")
     labels = list(dict.fromkeys(each.label(others) for each in found))
-    colors = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels)))
-    for axis, world in zip(figure.subplots(1, len(worlds), squeeze=False).flat, worlds, strict=True):
-        for number, label in enumerate(labels):
-            own = [each for each in found if each.config.world == world and each.label(others) == label]
-            if not own:
-                continue
-            means = [mean_and_interval(each.final(measure)) for each in own]
-            places = [0 if across is None else _place(getattr(each.config, across), values[across]) for each in own]
-            order = np.argsort(places)
-            text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in zip(others, label, strict=True))
-            axis.errorbar(
-                np.array(places)[order],
-                np.array([mean for mean, _ in means])[order],
-                np.array([0.0 if width is None else width for _, width in means])[order],
-                color=colors[number],
-                marker="o",
-                ms=4,
-                lw=1.4,
-                capsize=2,
-                label=plain(text) or None,
-            )
+    colors = map(to_hex, mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels))))
+    lines: dict[str, list[_Line]] = {each.config.world: [] for each in found}
+    for (world, own_lines), (label, color) in product(lines.items(), list(zip(labels, colors, strict=True))):
+        own = [each for each in found if each.config.world == world and each.label(others) == label]
+        places = [0.0 if across is None else _place(getattr(each.config, across), values[across]) for each in own]
+        measured = [mean_and_interval(own[number].final(measure)) for number in np.argsort(places)]
+        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in zip(others, label, strict=True))
+        widths = [None if width is None else float(width) for _, width in measured]
+        if own:
+            own_lines.append(_Line(text, sorted(places), [float(mean) for mean, _ in measured], widths, color))
+    return _Panels(across, () if across is None else values[across], lines)
+
+
+@mpl.rc_context(STYLE)
+def sweep_figure(found: Sequence[Swept], names: Sequence[str], measure: str = MEASURES[0]) -> Figure:
+    """The final value of a measure against the setting with the most values, with a line for each combination of the others."""
+    panels = _panels(found, names, measure)
+    across, values = panels.across, panels.values
+    figure = Figure(figsize=(1.2 + 3.4 * len(panels.lines), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(panels.lines), squeeze=False).flat
+    for axis, (world, lines) in zip(axes, panels.lines.items(), strict=True):
+        for line in lines:
+            drawn = np.array([line.places, line.means, [width or 0.0 for width in line.half_widths]])
+            look: dict[str, Any] = {"marker": "o", "ms": 4, "lw": 1.4, "capsize": 2}
+            axis.errorbar(*drawn, color=line.color, label=plain(line.text) or None, **look)
         if across is not None:
             axis.set_xlabel(across.replace("_", " "))
-            if not _are_numbers(values[across]):
-                axis.set_xticks(range(len(values[across])), [plain(_words(value)) for value in values[across]])
-            elif min(values[across]) > 0 and max(values[across]) >= 4 * min(values[across]):
+            if not panels.are_numbers:
+                axis.set_xticks(range(len(values)), [plain(_words(value)) for value in values])
+            elif min(values) > 0 and max(values) >= _FACTOR * min(values):
                 axis.set_xscale("log")
-                axis.set_xticks(values[across], [_words(value) for value in values[across]], minor=False)
+                axis.set_xticks(values, [_words(value) for value in values], minor=False)
                 axis.minorticks_off()
         axis.set_title(plain(world))
         axis.grid(alpha=0.25)
     figure.axes[0].set_ylabel(f"final {measure.replace('_', ' ')}")
-    if others:
-        figure.legend(
-            *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
-        )
+    handles = figure.axes[0].get_legend_handles_labels()
+    if handles[1]:
+        figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
+
+
+def sweep_page(
+    found: Sequence[Swept], names: Sequence[str], svg: bytes, pages: Callable[[Run], str], failed: Mapping[str, str]
+) -> str:
+    """The HTML of a sweep: a table whose numbers lead to the pages of the runs, and the figure.
+
+    Args:
+        svg: the figure.
+        pages: where the page of a run is.
+        failed: why runs have failed, by their names.
+    """
+    rows: list[Row] = []
+    for each, row in zip(found, means_of(found, names), strict=True):
+        link, more = pages(each.runs[0]), len(each.runs) - 1
+        notes = (f"the first of {more + 1} runs",) if more else ()
+        cells = [
+            Value(_decimals(measure, row[measure]["mean"]), "", _interval(measure, row[measure]) + notes, link=link)
+            for measure in MEASURES
+        ]
+        first, *others = each.label(names) or (each.config.world,)
+        rows.append((first, [*others, str(len(each.seeds)), *cells]))
+    head = (*(map(_title, names) if names else ("world",)), "seeds", *map(_title, MEASURES))
+    panels, measure = _panels(found, names, MEASURES[0]), _title(MEASURES[0])
+    charts = [
+        Chart(f"{world}: final {measure}", list(map(_chart_line, lines)), (), _title(panels.across), "", "at", _scale(panels))
+        for world, lines in panels.lines.items()
+        if panels.across is not None and panels.are_numbers
+    ]
+    caption = f"Final {measure}: the mean over the seeds, with 95% intervals."
+    return render(
+        "sweep.html.j2",
+        version=version("farflung"),
+        num_runs=sum(len(each.runs) for each in found),
+        results=Table(head, rows),
+        pictures=[Picture("figure-sweep", f"Final {measure}", caption, svg, charts)],
+        failed=failed,
+    )
+
+
+def _chart_line(line: _Line) -> dict[str, Any]:
+    drawn = {"title": line.text or "mean", "xs": line.places, "ys": line.means}  # the page has colours for the dark, too
+    if None in line.half_widths:
+        return drawn
+    ends = [(mean - (width or 0.0), mean + (width or 0.0)) for mean, width in zip(line.means, line.half_widths, strict=True)]
+    return {**drawn, "low": [low for low, _ in ends], "high": [high for _, high in ends]}
+
+
+def _scale(panels: _Panels) -> str:
+    is_wide = min(panels.values) > 0 and max(panels.values) >= _FACTOR * min(panels.values)
+    return "log" if is_wide else "cut"
+
+
+def _decimals(measure: str, value: float) -> str:
+    return f"{value:.{2 if measure in ('percent_of_ceiling', 'support') else 4}f}"
+
+
+def _interval(measure: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+    return () if found["half_width"] is None else (f"± {_decimals(measure, found['half_width'])}",)
+
+
+def _title(name: str | None) -> str:
+    return (name or "").replace("_", " ")
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:

@@ -16,10 +16,10 @@ from jaxtyping import Int
 from farflung.config import Explore
 from farflung.config.checks import check_text, printable
 from farflung.config.reading import member, one_line_errors, parse_object, read_bytes, read_object, read_text, reading
-from farflung.runs.destinations import CONFIG, UNFINISHED
+from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file
 from farflung.runs.files import to_json, write_atomically
 from farflung.runs.metrics_table import Columns
-from farflung.runs.run import Playback, Run, load_run, read_config
+from farflung.runs.run import PAGE, Playback, Run, load_run, read_config
 from farflung.training.metrics import Metrics
 from farflung.training.progress import NO_MOMENTS, Moments
 from farflung.worlds.world import World
@@ -103,8 +103,17 @@ def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:
 
 
 def _beside(run: Run, folder: Path) -> list[dict[str, Any]]:
-    """Finished runs next to a folder that differ from a run in who is trained: a team, one policy, or independent agents."""
+    """What a page shows of the runs next to it."""
     found: list[dict[str, Any]] = []
+    for path, other in _neighbours(run, folder):
+        with contextlib.suppress(ValueError), one_line_errors(f"{path} cannot be shown"):
+            found.append({**_finished(other, path), "arrows": None, "body": None})
+    return found
+
+
+def _neighbours(run: Run, folder: Path) -> list[tuple[Path, Run]]:
+    """Finished runs next to a folder that differ from a run in who is trained: a team, one policy, or independent agents."""
+    found: list[tuple[Path, Run]] = []
     with contextlib.suppress(OSError):
         neighbours = sorted(path for path in folder.parent.iterdir() if path.name != folder.name)[:_MOST_NEIGHBOURS]
         for path in neighbours:
@@ -113,8 +122,24 @@ def _beside(run: Run, folder: Path) -> list[dict[str, Any]]:
                 if len(found) < _MOST_BESIDE and _task(other) == _task(run.config) and _who(other) != _who(run.config):
                     loaded = load_run(path)
                     if loaded.world.identity == run.world.identity:
-                        found.append({**_finished(loaded, path), "arrows": None, "body": None})
+                        found.append((path, loaded))
     return found
+
+
+def refresh_neighbours(run: Run, folder: Path) -> None:
+    """Writes the pages of runs next to a run that was just saved in a folder again: now they can be compared with it."""
+    for path, other in _neighbours(run, folder):
+        if path.is_symlink() or not (path / PAGE).is_file():
+            continue
+        # Another process may be at work there, or the run may be somebody else's.
+        with (
+            contextlib.suppress(ValueError),
+            one_line_errors(f"{path} is not refreshed"),
+            claimed(path),
+            claimed_file(path / PAGE) as place,
+        ):
+            (place.fresh() / PAGE).write_text(page_of(other, path), encoding="utf-8")
+            place.publish((PAGE,))
 
 
 def _finished(run: Run, folder: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gymnasium import spaces
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from farflung.config.checks import is_suite, whole_number
+from farflung.config.explore import arguments_for
 from farflung.config.imports import check_installed, import_object, instance_of, name_of
 from farflung.config.reading import parse_object
 from farflung.worlds.encoder import Encoder, Image
@@ -36,9 +37,10 @@ from farflung.worlds.projection import (
     read_vector_fields,
     vector_fields,
 )
-from farflung.worlds.suites import make_suite_world, suite_world_of
+from farflung.worlds.suites import SuiteWorld, make_suite_world, suite_world_of
 from farflung.worlds.vectors import DescribedWorld
-from farflung.worlds.world import flattened
+from farflung.worlds.walls import Rectangle, layout_fields, read_layout
+from farflung.worlds.world import flattened, read_arguments
 
 _RANDOM_STEPS, _RANDOM_COPIES = 300, 16
 _BRIGHTEST = 255
@@ -60,6 +62,9 @@ class JaxWorld(DescribedWorld):
     features_note: str = eqx.field(static=True, default="")
     options: str = eqx.field(static=True, default="{}")
     """The options with which the environment of a suite was made, as JSON."""
+    arguments: tuple[str, ...] = eqx.field(static=True, default=())
+    walls: tuple[Rectangle, ...] = eqx.field(static=True, default=())
+    shifting_walls: tuple[Rectangle, ...] = eqx.field(static=True, default=())
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -95,13 +100,14 @@ class JaxWorld(DescribedWorld):
         return self.label, self.options, self.horizon, self.projection
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        description = {"name": self.label, "horizon": self.horizon, "ends_early": self.ends_early}
+        description: dict[str, Any] = {"name": self.label, "horizon": self.horizon, "ends_early": self.ends_early}
+        description["arguments"] = self.arguments
         if is_suite(self.label):
             description["options"] = json.loads(self.options)
         if self.own_features is not None:
             own = self.own_features if isinstance(self.own_features, str) else name_of(self.own_features)
             description["features"] = own
-        return {"jax": np.array(json.dumps(description | vector_fields(self)))}
+        return {"jax": np.array(json.dumps(description | vector_fields(self) | layout_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "JaxWorld":
@@ -113,8 +119,9 @@ class JaxWorld(DescribedWorld):
         if not is_ours or not isinstance(own_features, str | None):
             raise ValueError("the description of the world is not as farflung writes it")
         horizon = whole_number("horizon", found["horizon"])
+        about["arguments"] = read_arguments(found.get("arguments", []))
         about |= {"label": label, "horizon": horizon, "ends_early": ends_early, "own_features": own_features}
-        return JaxWorld(own=None, options=json.dumps(options), **about)
+        return JaxWorld(own=None, options=json.dumps(options), **about, **read_layout(found))
 
     def with_environment(self, **stepping: Any) -> "JaxWorld":
         if self.own is not None:
@@ -187,7 +194,7 @@ def from_jax(
     if missing := [each for each in _NEEDED if not callable(getattr(own, each, None))]:
         needed = "reset(key), step(key, state, action) and observe(state)"
         raise ValueError(f"a JAX world has {needed}: {', '.join(missing)} is missing")
-    horizon = getattr(own, "horizon", None) if horizon is None else horizon
+    asked_horizon, horizon = horizon, getattr(own, "horizon", None) if horizon is None else horizon
     if horizon is None:
         raise ValueError("how long is an episode? Give the world an attribute horizon, or choose a horizon")
     horizon = whole_number("horizon", horizon)
@@ -234,6 +241,10 @@ def from_jax(
         **{"num_unseen": num_unseen, "image": image, "is_whole": tuple(is_whole.tolist())},
     )
     about |= {"label": label, "horizon": horizon, "actions": actions, "own_features": own_features}
+    given = {"features": features, "neighbours": neighbours, "bins": bins, "low": low, "high": high}
+    about["arguments"] = arguments_for(**given, env_options=env_options, horizon=asked_horizon)
+    if isinstance(own, SuiteWorld) and num_unseen and about["projection"].names[:2] == own.feature_names[:2]:
+        about |= own.layout_walls()
     options = json.dumps(dict(env_options or {}))
     return JaxWorld(own=held, ends_early=hasattr(own, "is_over"), options=options, **about)
 

@@ -30,6 +30,7 @@ from farflung.config.imports import check_installed
 from farflung.config.options import SUITES
 from farflung.config.reading import reason
 from farflung.worlds.projection import Box, Discrete
+from farflung.worlds.walls import walls_of_layouts
 
 RANDOM = "random"
 """The layout of an environment of which each episode draws a new one."""
@@ -43,6 +44,8 @@ _MOST_BYTES = 10**8
 _MOST_CELLS = 10**7
 """The product of the sizes among the options of an environment: a suite may allocate a grid before it has a state."""
 _SIZE = re.compile("row|col|width|height|size|shape|num_")
+_LAYOUTS = 64
+"""So many layouts are looked at for walls, where each episode draws its own."""
 _MOST_CHARACTERS = 2000
 """Of the options of an environment, as JSON."""
 
@@ -197,6 +200,22 @@ class SuiteWorld(eqx.Module):
     def _place(self, state: Any) -> Place | None:
         """Where the agent is in a state of these shapes."""
 
+    def _is_wall(self, state: Any) -> Any:
+        """Where the grid of a state has walls, as booleans [row, column]; None if that is not known."""
+        return None
+
+    def layout_walls(self) -> dict[str, Any]:
+        """The walls of the layout, or of several that episodes may draw, as fields of a world; empty if they are not known."""
+
+        def is_wall(key: PRNGKeyArray) -> Any:
+            return self._is_wall(self.reset(key))
+
+        with quiet():
+            if not self.features_are_whole or jax.eval_shape(is_wall, jr.key(0)) is None:
+                return {}
+            keys = jr.split(jr.key(0), 1 if self.kept.first is not None else _LAYOUTS)
+            return walls_of_layouts(np.asarray(jax.jit(jax.vmap(is_wall))(keys), bool))
+
     def _with_key(self, state: Any, key: Array) -> Any:
         """The state with a random key of its own, if the suite keeps one in it."""
         return state
@@ -269,6 +288,10 @@ class Gymnax(SuiteWorld):
             return Place(names[: sum(sizes)], _reads(*attributes), self._bounds(attributes, sizes), is_whole)
         return None
 
+    def _is_wall(self, state: Any) -> Any:
+        grid = getattr(self.kept.env, "env_map", None)  # of FourRooms
+        return None if grid is None else jnp.asarray(grid) == 0
+
     def _bounds(self, attributes: tuple[str, ...], sizes: list[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         static = getattr(self.kept.env, "static_env_params", None)
         if static is not None:  # Craftax
@@ -329,6 +352,14 @@ class Navix(SuiteWorld):
         shape = (self.kept.env.height, self.kept.env.width)
         return _grid(("row", "column"), lambda state: state.state.get_player().position, shape)
 
+    def _is_wall(self, state: Any) -> Any:
+        walls = state.state.entities.get("wall")  # those inside of a room; the border is part of the grid
+        is_wall = jnp.asarray(state.state.grid) != 0
+        return is_wall if walls is None else is_wall.at[walls.position[..., 0], walls.position[..., 1]].set(True, mode="drop")
+
+
+_XMINIGRID_WALL = 2
+
 
 class XMiniGrid(SuiteWorld):
     """XLand-MiniGrid. A state is its time step."""
@@ -367,7 +398,11 @@ class XMiniGrid(SuiteWorld):
         shape = (self.kept.params.height, self.kept.params.width)
         return _grid(("row", "column"), lambda state: state.state.agent.position, shape)
 
+    def _is_wall(self, state: Any) -> Any:
+        return state.state.grid[..., 0] == _XMINIGRID_WALL
 
+
+_SOKOBAN_WALL = 1
 _JUMANJI_PLACES = {
     "agent_position": "walls",
     "head_position": "body_state",
@@ -430,6 +465,11 @@ class Jumanji(SuiteWorld):
                 shape = getattr(state[0], grid).shape[:2]
                 return _grid(names, _reads(attribute), shape)
         return None
+
+    def _is_wall(self, state: Any) -> Any:
+        if hasattr(state[0], "walls"):  # of the maze
+            return state[0].walls
+        return state[0].fixed_grid == _SOKOBAN_WALL if hasattr(state[0], "fixed_grid") else None
 
 
 class Robots(SuiteWorld):

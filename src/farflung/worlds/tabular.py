@@ -20,10 +20,13 @@ from farflung.entropy.counts import plug_in
 from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import flat, inverse_cdf, lookup
 from farflung.worlds.projection import MOST_CELLS, Discrete
+from farflung.worlds.walls import Rectangle
 from farflung.worlds.world import CompiledWorld
 
 _TOLERANCE = 1e-6
 _FILE_TOLERANCE = 1e-4
+_MOST_WALLED = 100_000
+"""Pictures of maps with more states have no room for lines between cells."""
 
 
 class TabularMDP(CompiledWorld):
@@ -59,6 +62,30 @@ class TabularMDP(CompiledWorld):
         is_end = (successors == np.arange(self.num_states)[:, None, None]).all(axis=(1, 2))
         goals = np.unique(successors[(rewards > 0) & is_end[successors]])
         return {"G": goals, "x": np.setdiff1d(np.flatnonzero(is_end), goals)}
+
+    @property
+    def walls(self) -> tuple[Rectangle, ...]:  # type: ignore[override]
+        """Lines between neighbouring cells of a map, if every step leads to a neighbouring cell, but none across the line."""
+        if self.positions is None or self.num_states > _MOST_WALLED:
+            return ()
+        cells, successors = np.asarray(self.positions), np.asarray(self.successors)
+        is_end = (successors == np.arange(self.num_states)[:, None, None]).all(axis=(1, 2))
+        moves = cells[successors] - cells[:, None, None]
+        if np.abs(moves).sum(axis=-1).max() > 1:
+            return ()
+        rows, columns = cells.max(axis=0) + 1
+        is_left = np.zeros((rows + 1, columns + 1), bool)  # an episode goes on from some state of the cell
+        is_left[*cells[~is_end].T] = True
+        walls: list[Rectangle] = []
+        for axis, (down, right) in enumerate(((1, 0), (0, 1))):
+            is_crossed = np.zeros(is_left.shape, bool)
+            crossing = np.argwhere(moves[..., axis] != 0)
+            places = np.minimum(cells[crossing[:, 0]], cells[successors[*crossing.T]])
+            is_crossed[*places.T] = True
+            is_shut = is_left & np.roll(is_left, -1, axis) & ~is_crossed
+            for row, column in np.argwhere(is_shut).tolist():
+                walls.append((column - 0.5 + right, column + 0.5, row - 0.5 + down, row + 0.5))
+        return tuple(walls)
 
     @property
     def num_actions(self) -> int:

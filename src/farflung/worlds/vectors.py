@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from farflung.config.explore import arguments_for
 from farflung.entropy.objective import Objective
 from farflung.worlds.projection import Actions, Projection
 from farflung.worlds.world import CompiledWorld
@@ -44,6 +45,18 @@ class VectorWorld(CompiledWorld):
     @property
     def name(self) -> str:  # type: ignore[override]
         return json.loads(self.recipe or "{}").get("name", "custom")
+
+    @property
+    def arguments(self) -> tuple[str, ...]:  # type: ignore[override]
+        from farflung.worlds.named_vectors import make_vector_world  # which imports this module
+
+        chosen = json.loads(self.recipe or "{}")
+        if "name" not in chosen:
+            return ()
+        usual = json.loads(make_vector_world(chosen["name"]).recipe)
+        own = {name: value for name, value in chosen.items() if value != usual[name]}
+        named = {name: own.pop(name) for name in ("horizon", "bins", "neighbours") if name in own}
+        return arguments_for(**named, env_options=own)
 
     @property
     def num_states(self) -> int:

@@ -1,9 +1,12 @@
 """Walls in a plane: rectangles, or lines, that a point cannot enter or cross."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
+from farflung.worlds.projection import read_numbers
 
 Rectangle = tuple[float, float, float, float]
 """(x0, x1, y0, y1)."""
@@ -11,6 +14,8 @@ Pair = tuple[float, float]
 MOST_TILES = 20_000_000
 """The largest number of tiles in a search for reachable areas."""
 
+_MOST_WALLS = 10_000
+"""Of a layout; pictures would show no more of them."""
 _ROUNDING = np.float32(1e-6)
 """Walls are thickened by this times the coordinates: otherwise rounding could let a point slip between adjacent walls."""
 
@@ -37,6 +42,46 @@ def is_blocked(
     across = abs(right_by * (middle_y - y0) - up_by * (middle_x - x0))
     overlaps_across = across <= half_width * abs(up_by) + half_height * abs(right_by)
     return (overlaps_x & overlaps_y & overlaps_across).any()
+
+
+def walls_of_layouts(layouts: Bool[np.ndarray, "layout row column"]) -> dict[str, Any]:
+    """The walls that all layouts of a grid have, and those that only some have, under the names of a world's fields.
+
+    The cell in a row and column is the unit square around these two numbers.
+    """
+    is_always, is_ever = np.asarray(layouts.all(axis=0)), np.asarray(layouts.any(axis=0))
+    found = {"walls": _rectangles(is_always), "shifting_walls": _rectangles(is_ever & ~is_always)}
+    return found if max(map(len, found.values())) <= _MOST_WALLS else {}
+
+
+def _rectangles(is_wall: Bool[np.ndarray, "row column"]) -> tuple[Rectangle, ...]:
+    """A rectangle for each run of walls along a row."""
+    steps = np.diff(is_wall.astype(np.int8), axis=1, prepend=0, append=0)
+    runs = zip(np.argwhere(steps == 1).tolist(), np.argwhere(steps == -1).tolist(), strict=True)
+    return tuple((left - 0.5, right - 0.5, row - 0.5, row + 0.5) for (row, left), (_, right) in runs)
+
+
+def layout_fields(world: Any) -> dict[str, Any]:
+    """What a file holds of the walls of a world whose layout was read from its environment, as JSON."""
+    fields = {"walls": world.walls, "shifting_walls": world.shifting_walls}
+    return {name: walls for name, walls in fields.items() if walls}  # older versions know neither
+
+
+def read_layout(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The walls that `layout_fields` wrote; all are checked."""
+    return {name: _read_walls(name, found.get(name, [])) for name in ("walls", "shifting_walls")}
+
+
+def _read_walls(name: str, walls: Any) -> tuple[Rectangle, ...]:
+    if not isinstance(walls, list) or len(walls) > _MOST_WALLS:
+        raise ValueError(f"{name} is a list of at most {_MOST_WALLS:,} rectangles, not {str(walls)[:80]}")
+    found = []
+    for wall in walls:
+        left, right, bottom, top = read_numbers("a wall", wall, 4)
+        if left > right or bottom > top:
+            raise ValueError(f"a wall is x0, x1, y0, y1 with x0 <= x1 and y0 <= y1, not {str(wall)[:80]}")
+        found.append((left, right, bottom, top))
+    return tuple(found)
 
 
 def reachable_areas(

@@ -12,6 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from farflung.config.checks import check_text
 from farflung.entropy.objective import Objective
 from farflung.numerics.noise import uniforms
 from farflung.worlds.encoder import Image
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _KEY_UNIFORMS = 3
 _UNIFORM_BITS = 24
+_MOST_ARGUMENTS = 1000
 
 
 class Limbs(NamedTuple):
@@ -53,6 +55,8 @@ class World(abc.ABC):
     """Numbers that a recorded state has after the observation: features for the entropy alone, which policies don't see."""
     image: Image | None = None
     """Rows, columns and channels of the image that an observation is, if it is one."""
+    arguments: tuple[str, ...] = ()
+    """What `farflung explore` is told of the world beside its name."""
     features_note: str = ""
     """Which features were taken although nobody has chosen any, and how to choose."""
 
@@ -73,7 +77,9 @@ class World(abc.ABC):
     start_states: Int[Array | np.ndarray, " start"] | tuple[()] = ()
     """The states in which episodes begin, as far as they are known."""
     walls: tuple[Rectangle, ...] = ()
-    """Walls in the plane of the first two features, for pictures."""
+    """Walls in the plane of the first two features, for pictures; on a map, of columns and of rows from the top."""
+    shifting_walls: tuple[Rectangle, ...] = ()
+    """Walls of some episodes, where each episode draws its own layout."""
     starts: tuple[Rectangle, ...] = ()
     """Where in that plane episodes begin, for pictures."""
     pose_size: int = 0
@@ -245,6 +251,15 @@ class CompiledWorld(World, eqx.Module):
 
     def step_from(self, noise: Float[Array, " {self.num_step_uniforms}"], state: PyTree[Array], action: Array) -> PyTree[Array]:
         return self.step(key_from(noise), state, action)
+
+
+def read_arguments(arguments: Any) -> tuple[str, ...]:
+    """The `arguments` of a world, from a file."""
+    if not isinstance(arguments, list) or len(arguments) > _MOST_ARGUMENTS:
+        raise ValueError(f"arguments is a list of at most {_MOST_ARGUMENTS} texts, not {str(arguments)[:80]}")
+    for each in arguments:
+        check_text("an argument", each)
+    return tuple(arguments)
 
 
 def flattened(observation: Any) -> Any:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import farflung
 from farflung import hosted
+from farflung.worlds.kinds import read_world
 
 ROOMS = {"environment": "minigrid:MiniGrid-Empty-6x6-v0", "horizon": 6}
 TINY = {"agents": 2, "updates": 2, "batch_size": 2, "hidden": (4,)}
@@ -131,3 +132,25 @@ def test_states_numbered_as_met_have_their_ceiling_and_can_be_collected_from_aga
     assert loaded.world.num_states == num_states
     assert given.num_states == 0
     assert len(farflung.collect(loaded, 4)) == 4
+
+
+@pytest.mark.parametrize("settings", [{"observe": ("agent_pos", "agent_dir")}, {"observe": "image", "features": "agent_pos"}])
+def test_the_walls_of_minigrid_are_read_and_saved(settings):
+    rooms = hosted("minigrid:MiniGrid-FourRooms-v0", horizon=3, **settings)
+    again = read_world(rooms.to_arrays())
+    assert (again.walls, again.shifting_walls) == (rooms.walls, rooms.shifting_walls)
+    is_wall, is_sometimes = np.zeros((2, 19, 19), bool)
+    for cells, walls in ((is_wall, rooms.walls), (is_sometimes, rooms.shifting_walls)):
+        for left, right, top, bottom in np.array(walls) + 0.5:
+            cells[int(top) : int(bottom), int(left) : int(right)] = True
+    border, between = np.ones((19, 19), bool), np.zeros((19, 19), bool)
+    border[1:-1, 1:-1], border[9, 9] = False, True
+    between[9, 1:-1] = between[1:-1, 9] = True
+    np.testing.assert_array_equal(is_wall, border)  # each room's doors are anywhere between the corners
+    np.testing.assert_array_equal(is_sometimes, between & ~border)
+
+
+def test_a_world_without_a_grid_has_no_walls():
+    assert hosted("CartPole-v1").walls == hosted("FrozenLake-v1", horizon=3).walls == ()
+    assert hosted(**ROOMS, observe=("agent_dir",)).walls == ()  # its states are no places
+    assert len(hosted(**ROOMS, observe=("agent_pos",)).walls) == 2 + 2 * 4

@@ -3,10 +3,10 @@
 for (const [id, charts] of Object.entries(JSON.parse(document.getElementById("charts").textContent))) {
   const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
   for (const figure of document.querySelectorAll(`[data-charts="${CSS.escape(id)}"]`)) {
-    const grid = add(figure, "div", { class: "charts" });
+    const grid = add(figure, "div", { class: "charts" }), heading = figure.closest("section")?.querySelector("h3") ? "h4" : "h3";
     const parts = charts.map((chart) => {
       const part = add(grid, "div");
-      add(part, "h4", {}, chart.title);
+      add(part, heading, {}, chart.title);
       return { chart, box: add(part, "div", { class: "chart" }), reading: add(part, "p", { class: "reading", role: "status" }) };
     });
     figure.querySelector(".scroll").classList.add("still");

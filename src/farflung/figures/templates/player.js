@@ -216,11 +216,14 @@
       const area = box(x0, x1, y0, y1);
       context.fillRect(area[0] - 1, area[1] - 1, area[2] + 2, area[3] + 2);
     }
+    context.globalAlpha = 0.4; // walls of some episodes only
+    for (const [x0, x1, y0, y1] of plane.shiftingWalls) context.fillRect(...box(x0, x1, y0, y1));
+    context.globalAlpha = 1;
     context.fillStyle = context.strokeStyle = themed("--mark");
     context.font = `bold ${Math.max(10, Math.min(16, scaleX * cellWidth * 0.6))}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    for (const [x0, x1, y0, y1] of plane.starts) context.fillText("S", toX((x0 + x1) / 2), toY((y0 + y1) / 2));
+    for (const [letter, x, y] of plane.letters) context.fillText(letter, toX(x), toY(y));
     if (layer === "arrows" && panel.isTeam && run.arrows) drawArrows(context, run.arrows, agent, now, toX, toY, scaleX);
 
     const offset = plane.isMap && paths > 1 ? 0.22 : 0;

@@ -14,15 +14,18 @@ from gymnasium import spaces
 from jaxtyping import Int
 
 from farflung.config.checks import whole_number
+from farflung.config.explore import arguments_for
 from farflung.config.imports import name_of
 from farflung.config.options import WORKER_LAUNCHERS
 from farflung.config.reading import one_line_errors, parse_object, reason, where_raised
 from farflung.worlds.hosted.copies import FAILURES, PLACE, Make, Observe, watched
 from farflung.worlds.hosted.indexing import Met, SavedIndex, StateIndex, actions_of, parts_of, state_index
+from farflung.worlds.hosted.layouts import layout_of
 from farflung.worlds.hosted.players import TablePlayer
 from farflung.worlds.hosted.vectors import HostedVectors, extra_features, vector_world
 from farflung.worlds.hosted.world import COPIES, HostedWorld, View, checked_stepping, first_copy, from_id, read_hosted
 from farflung.worlds.projection import Discrete
+from farflung.worlds.walls import Rectangle, layout_fields, read_layout
 from farflung.worlds.world import World
 
 _MOST_CELLS = 1_000_000
@@ -46,6 +49,8 @@ class HostedTable(HostedWorld):
     """Rows and columns of the map whose cells are the states, numbered row by row."""
     marks: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The states that pictures of the map mark: S where episodes begin, G and x where they end, rewarded or not."""
+    walls: tuple[Rectangle, ...] = ()
+    shifting_walls: tuple[Rectangle, ...] = ()
 
     @property
     def num_states(self) -> int:
@@ -92,14 +97,18 @@ class HostedTable(HostedWorld):
         if num_features != 2 and not (num_features > 2 and isinstance(observe, tuple) and observe[0] == PLACE):
             return None
         features = self.index.features[:, :2]
-        if np.prod(np.ptp(features, axis=0) + 1.0) > _MOST_CELLS:
+        walls = np.array([*self.walls, *self.shifting_walls]).reshape(-1, 4)
+        first = np.zeros(2, int) if len(walls) else features.min(axis=0)  # walls have the environment's own columns and rows
+        last = np.max(walls[:, [1, 3]], axis=0, initial=0.0, where=len(walls) > 0)
+        if features.min() < first.min() or np.prod(np.maximum(features.max(axis=0) - first, last) + 1.0) > _MOST_CELLS:
             return None
-        return features[:, ::-1] - features.min(axis=0)[::-1]
+        return (features - first)[:, ::-1]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results, and to make the environment again if it has an id."""
         fields = {"name": self.name, "horizon": self.horizon, "num_actions": self.num_actions, "grid": self.grid}
-        fields |= {"settings": self.settings} | ({"marks": dict(self.marks)} if self.marks else {})
+        fields |= {"settings": self.settings, "arguments": self.arguments, **layout_fields(self)}
+        fields |= {"marks": dict(self.marks)} if self.marks else {}
         return {"hosted": np.array(json.dumps(fields)), "features": self.index.features}
 
     @staticmethod
@@ -114,7 +123,8 @@ class HostedTable(HostedWorld):
             raise ValueError(f"a map of {grid} cells does not hold {len(features)} states")
         actions = range(whole_number("num_actions", fields["num_actions"], _MOST_CELLS))
         marks = _read_marks(fields.get("marks", {}), 0 if grid is None else len(features))
-        return HostedTable(**about, index=SavedIndex(features), env_actions=actions, grid=grid, marks=marks)
+        index = SavedIndex(features)
+        return HostedTable(**about, index=index, env_actions=actions, grid=grid, marks=marks, **read_layout(fields))
 
     def remade(self, **stepping: Any) -> "HostedTable":
         settings = {name: value for name, value in self.settings.items() if name != "options"}
@@ -200,12 +210,14 @@ def hosted(
         raise ValueError(f"{', '.join(options)}: options are for environments given by their id, not by a function")
     first = first_copy(make, given or getattr(environment, "__name__", repr(environment)))
     name = given or type(first.unwrapped).__name__
-    horizon = _horizon(name, first, horizon)
+    asked_horizon, horizon = horizon, _horizon(name, first, horizon)
     limits: dict[str, Any] = {"bins": bins, "low": low, "high": high}
     bounds: dict[str, Any] = {key: None if value is None else np.atleast_1d(value).tolist() for key, value in limits.items()}
     recipe = {"environment": given, "options": options, "horizon": horizon, "observe": None if callable(observe) else observe}
     settings = recipe if given and not callable(observe) else {}
+    chosen = arguments_for(observe=observe, features=features, neighbours=neighbours, **bounds, env_options=options)
     about: dict[str, Any] = {"name": name, "make": make, "horizon": horizon, "observe": observe, **stepping}
+    about["arguments"] = (chosen or ("--hosted",)) + arguments_for(horizon=asked_horizon)
     try:
         seen = watched(first, observe, None)
         is_projected = features is not None or neighbours is not None
@@ -226,6 +238,7 @@ def hosted(
         actions = actions_of(seen.action_space)
         shape = map_shape(first, index.num_states) if observe is None and index.is_complete else None
         marks = {} if shape is None else _marks(first, shape)
+        layout = layout_of(first) if isinstance(observe, tuple) and observe[0] == PLACE else {}
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except FAILURES as error:  # an environment may raise anything
@@ -233,7 +246,7 @@ def hosted(
     finally:
         with contextlib.suppress(*FAILURES):
             first.close()
-    about |= {"settings": settings and settings | bounds, "grid": shape, "marks": marks}
+    about |= {"settings": settings and settings | bounds, "grid": shape, "marks": marks, **layout}
     return HostedTable(index=index, env_actions=actions, **about)
 
 

@@ -20,6 +20,7 @@ from farflung.config.reading import parse_object
 from farflung.worlds.encoder import Encoder, Image
 from farflung.worlds.hosted.copies import FAILURES, PLACE, FeaturesWrapper, ObserveWrapper, watched
 from farflung.worlds.hosted.indexing import Part, actions_of, parts_of, unknown_actions
+from farflung.worlds.hosted.layouts import layout_of
 from farflung.worlds.hosted.world import HostedWorld, View, first_copy, from_id, read_hosted
 from farflung.worlds.projection import (
     ENCODER,
@@ -33,10 +34,12 @@ from farflung.worlds.projection import (
     read_vector_fields,
     vector_fields,
 )
+from farflung.worlds.walls import Rectangle, layout_fields, read_layout
 
 _RANDOM_STEPS = 300
 _LONGEST_SIDE = 64
 """Images with more pixels along a side are made smaller, by means over squares of pixels."""
+_PLACES = (f"{PLACE} 0", f"{PLACE} 1")
 _LARGEST_WHOLE = 2.0**53
 """Larger bounds of whole numbers say nothing."""
 
@@ -56,6 +59,8 @@ class HostedVectors(HostedWorld):
     image: Image | None = None
     encoder: Encoder | None = None
     features_note: str = ""
+    walls: tuple[Rectangle, ...] = ()
+    shifting_walls: tuple[Rectangle, ...] = ()
     observation_space: Any = None
     """Of what copies give: observations, or pairs of these and features."""
     action_space: Any = None
@@ -63,7 +68,7 @@ class HostedVectors(HostedWorld):
 
     @property
     def rows_point_down(self) -> bool:  # type: ignore[override]
-        return self.projection.names[:2] == (f"{PLACE} 0", f"{PLACE} 1")
+        return self.projection.names[:2] == _PLACES
 
     def view(self) -> View:
         about = (self.projection, self.observation_center, self.observation_scale, self.image)
@@ -75,14 +80,14 @@ class HostedVectors(HostedWorld):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Enough to look at results and teams, and to make the environment again if it has an id."""
-        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings}
-        return {"vectors": np.array(json.dumps(fields | vector_fields(self)))}
+        fields = {"name": self.name, "horizon": self.horizon, "settings": self.settings, "arguments": self.arguments}
+        return {"vectors": np.array(json.dumps(fields | vector_fields(self) | layout_fields(self)))}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, np.ndarray]) -> "HostedVectors":
         """The world that `to_arrays` describes, without its environment."""
         fields = parse_object(str(arrays["vectors"]))
-        return HostedVectors(**read_hosted(fields), **read_vector_fields(fields))
+        return HostedVectors(**read_hosted(fields), **read_vector_fields(fields), **read_layout(fields))
 
     def remade(self, **stepping: Any) -> "HostedVectors":
         make = from_id(self.settings["environment"], self.settings["options"], self.horizon)
@@ -184,16 +189,12 @@ def vector_world(environment: gymnasium.Env[Any, Any], grid: Mapping[str, Any], 
     first, last = (np.concatenate([_bounds(part, end) for part in parts]) for end in ends)
     is_whole = [not part.is_real for part in parts for _ in range(_size(part))]
     wander = functools.partial(_wander, environment, horizon)
-    return HostedVectors(
-        horizon=horizon,
-        actions=_actions(environment.action_space),
-        observation_space=space,
-        action_space=environment.action_space,
-        **describe_vectors(
-            names, first, last, wander, **{**grid, "features": features}, num_unseen=num_unseen, image=image, is_whole=is_whole
-        ),
-        **about,
+    vectors = describe_vectors(
+        names, first, last, wander, **{**grid, "features": features}, num_unseen=num_unseen, image=image, is_whole=is_whole
     )
+    layout = layout_of(environment) if vectors["projection"].names[:2] == _PLACES else {}
+    spaces_of: dict[str, Any] = {"observation_space": space, "action_space": environment.action_space}
+    return HostedVectors(horizon=horizon, actions=_actions(environment.action_space), **spaces_of, **vectors, **layout, **about)
 
 
 def _bounds(part: Part, end: str) -> Float[np.ndarray, " number"]:

@@ -24,7 +24,7 @@ from farflung.worlds.hosted.copies import FAILURES, Make, Observe
 from farflung.worlds.hosted.modules import is_named
 from farflung.worlds.hosted.pool import Pool
 from farflung.worlds.projection import Actions, Discrete, Projection
-from farflung.worlds.world import World
+from farflung.worlds.world import World, read_arguments
 
 COPIES = 64
 _MOST_COPIES, _MOST_WORKERS_PER_CORE = 10_000, 32
@@ -72,6 +72,7 @@ class HostedWorld(World):
     horizon: int
     settings: dict[str, Any] = field(default_factory=dict)
     """Saved with a run, to make the same world again; empty if that is impossible."""
+    arguments: tuple[str, ...] = ()
     observe: Observe | None = None
     features: Observe | None = None
     """What copies give beside observations, for the entropy alone."""
@@ -223,4 +224,5 @@ def read_hosted(fields: dict[str, Any]) -> dict[str, Any]:
     spend_on_options(settings)
     # JSON has no tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    return {"name": name, "settings": settings, "horizon": whole_number("horizon", fields.pop("horizon")), "make": None}
+    horizon, arguments = whole_number("horizon", fields.pop("horizon")), read_arguments(fields.pop("arguments", []))
+    return {"name": name, "settings": settings, "horizon": horizon, "arguments": arguments, "make": None}
