@@ -587,7 +587,8 @@ class TransferStudy:
     """Explore once, then learn many goals that were never seen: what a diverse team is worth against other ways to begin.
 
     All have the same number of environment steps in total, with exploration and the choice of an agent counted. One page has
-    the curves, and a verdict on each claim. The archive of MAP-Elites needs farflung[archive].
+    the curves, and a verdict on each claim. The archive of MAP-Elites needs farflung[archive], the world door-key
+    farflung[xminigrid]. The same command continues after an interruption.
     """
 
     worlds: Annotated[tuple[str, ...], one_of(options.STUDY_WORLDS, is_repeated=True)] = options.STUDY_WORLDS
