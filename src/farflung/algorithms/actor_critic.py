@@ -305,7 +305,7 @@ class ActorCritic(eqx.Module):
         self,
         world: Any,
         team: Any,
-        states: Float[Array, "batch agent trajectory times observation"],
+        states: Float[Array, "batch agent trajectory times observation"] | Int[Array, "batch agent trajectory times"],
         has_acted: Bool[Array, "batch agent trajectory time"],
     ) -> Float[Array, "batch agent trajectory time"]:
         """The gain of the state after each action, divided by the standard deviation of all; zero after an episode's end.

@@ -139,7 +139,7 @@ def _print_claims(summary: dict[str, Any], console: "Console") -> None:
 
 def _print(run: "Run", out: Path, console: "Console") -> None:
     about = run.summary["transfer"]
-    rows = table(f"{about['task']}: the agents before learning", "agent", "mean return", "best episode")
+    rows = table(f"{about['task']}: the agents before learning", "agent (from 0)", "mean return", "best episode")
     for row in about["ranking"][:_MOST_ROWS]:
         rows.add_row(str(row["agent"]), f"{row['mean_return']:.3f}", f"{row['best_return']:.3f}")
     rows.add_row("random actions", f"{about['random_return']:.3f}", "")
