@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import farflung
+from farflung.cli import main
 from farflung.config import TransferStudy
+from farflung.scale.local import Locally
 from farflung.studies.transfer_study.experiment import Study, num_routes, study_transfer
 from farflung.studies.transfer_study.goals import DOOR_KEY, best_success, make_study_world
 from farflung.studies.transfer_study.report import claims, write_study
@@ -144,3 +146,14 @@ def test_a_study_keeps_finished_worlds_and_gives_every_way_to_begin_the_same_ste
     with farflung.runs.destinations.claimed(tmp_path / "study") as place:
         (again,) = study_transfer(config, place).worlds
     np.testing.assert_array_equal(again.learning["team"].success, found.learning["team"].success)
+
+
+def test_a_launcher_studies_the_worlds_that_are_missing(tmp_path, monkeypatch, capsys):
+    found = world_study([0.9] * 3, [0.0] * 3)
+    monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", lambda config, name, report: found)
+    monkeypatch.setattr("farflung.cli.tasks.made", lambda options, logs: Locally(lambda job, status: None))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    command = ["transfer-study", "--worlds", "maze-stoc", "--seeds", "4", "--goals", "5", "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "study"), "--launcher", "ray"]) in (0, None)
+    assert (tmp_path / "study" / "worlds" / "maze-stoc.npz").read_bytes() == found.to_bytes()
+    assert "holds" in (tmp_path / "study" / "index.html").read_text(encoding="utf-8")

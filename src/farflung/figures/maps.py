@@ -166,10 +166,10 @@ def goal_area(world: World, task: Mapping[str, Any]) -> tuple[float, float, floa
             return None
         column, row = map(float, cells_on_map(world)[goal])
         return column, column + 1, row, row + 1
-    numbers = [*goal, radius] if isinstance(goal, list) and len(goal) == len(world.projection.names) > 1 else [None]
+    numbers: list[Any] = [*goal, radius] if isinstance(goal, list) and len(goal) == len(world.projection.names) > 1 else [None]
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
         return None
-    (x, y, *_), (width, height, *_) = numbers, (radius * scale for scale in world.projection.scale)
+    (x, y, *_), (width, height, *_) = numbers, (numbers[-1] * scale for scale in world.projection.scale)
     return float(x - width), float(x + width), float(y - height), float(y + height)
 
 
