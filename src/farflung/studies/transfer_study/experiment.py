@@ -24,7 +24,7 @@ from farflung.policies import Networks, neural_team, softmax_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
 from farflung.runs.destinations import Destination, open_collection
-from farflung.runs.files import write_atomically, write_errors
+from farflung.runs.files import add_file
 from farflung.runs.run import steps_per_update
 from farflung.studies.explore import explore_config
 from farflung.studies.suite import SuiteStatus
@@ -128,10 +128,7 @@ def study_here(
 
 
 def _save(found: WorldStudy, folder: Path) -> None:
-    path = folder / _FOLDER / f"{found.name}.npz"
-    with write_errors(path):
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, found.to_bytes())
+    add_file(folder / _FOLDER / f"{found.name}.npz", found.to_bytes())
 
 
 def _finished(names: Sequence[str], folder: Path, config: TransferStudy, note: Callable[[str], None]) -> dict[str, WorldStudy]:
