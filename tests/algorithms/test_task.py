@@ -177,3 +177,13 @@ def test_curiosity_shrinks_where_one_has_been():
     start = int(world.start_states[0])
     near = [int(state) for state in np.asarray(world.successors)[start].ravel()]
     assert float(curiosity(jnp.array(near)).mean()) < 0.3 * float(first(jnp.array(near)).mean())
+
+
+def test_intrinsic_rewards_are_the_gains_among_all_episodes_of_a_batch():
+    algorithm = ActorCritic(1, batch_size=5, networks=None, task=Goal(np.asarray(-1, np.int32)), intrinsic=0.5)
+    state = algorithm.init(jax.random.key(0), MAZE)
+    batch = play(jax.random.key(1), state.team, MAZE, 5, 1)
+    gains = np.asarray(MAZE.entropy.gains(jnp.asarray(np.asarray(batch.states)[:, 0, 0])[None]))[0, :, 1:]
+    expected = 0.5 * (gains - gains.mean()) / gains.std()
+    found = algorithm._intrinsic(MAZE, state, batch.states, jnp.ones((5, 1, 1, 6), bool))
+    np.testing.assert_allclose(np.asarray(found)[:, 0, 0], expected, atol=1e-5)

@@ -9,9 +9,10 @@ import farflung
 from farflung.algorithms.task import Goal
 from farflung.cli import main
 from farflung.config import Transfer
+from farflung.figures import maps
 from farflung.policies.rollout import WorldWarning
 from farflung.studies.transfer import agent_of, learn_offline, select
-from farflung.studies.transfer_study.experiment import best_success
+from farflung.studies.transfer_study.goals import best_success
 from farflung.worlds.named_vectors import make_vector_world
 
 
@@ -63,12 +64,29 @@ def test_learning_from_the_best_agent_gives_a_run_with_one_policy_that_reaches_t
     assert run.summary["final"]["objective"][0] > 0.9
     page = (out / "index.html").read_text(encoding="utf-8")
     assert "return, goal 2 9" in page
-    assert "farflung transfer" in page
+    assert f"farflung transfer {folder} --goal 2 9 --updates 40" in page
+    assert '"goals":[[9.0,10.0,2.0,3.0]]' in page  # column, and row from the bottom of five
+    assert '["final return"' in page
     agent, states = run.team(0).agent(0), [int(run.table.start_states[0])]
     for time in range(8):
         action = agent.act(jax.random.key(time), states[-1], time)
         states.append(int(run.table.step(jax.random.key(0), jnp.int32(states[-1]), jnp.int32(action))))
     assert [2, 9] in run.table.positions[jnp.array(states)].tolist()
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ({"goal": [0.5, -0.5], "goal_radius": 0.1}, (0.4, 0.6, -0.6, -0.4)),
+        ({"goal": [0.5], "goal_radius": 0.1}, None),
+        ({"goal": [0.5, "x"], "goal_radius": 0.1}, None),
+        ({"goal": [0.5, 0.5]}, None),
+        ({}, None),
+    ],
+)
+def test_the_goal_among_vectors_is_drawn_where_it_is(task, expected):
+    found = maps.goal_area(make_vector_world("point-empty"), task)
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_rewards_that_are_not_what_they_should_be_are_told_in_one_line(explored, monkeypatch, capsys):

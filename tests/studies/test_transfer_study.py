@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 
 import farflung
+from farflung.cli import main
 from farflung.config import TransferStudy
-from farflung.studies.transfer_study.experiment import (
-    CORRIDORS,
-    KINDS,
-    Diversity,
-    Learning,
-    Study,
-    WorldStudy,
-    held_out_goals,
-    num_routes,
-)
+from farflung.scale.local import Locally
+from farflung.studies.transfer_study.experiment import Study, num_routes, study_transfer
+from farflung.studies.transfer_study.goals import DOOR_KEY, best_success, make_study_world
 from farflung.studies.transfer_study.report import claims, write_study
-from farflung.worlds.named_vectors import make_vector_world
+from farflung.studies.transfer_study.results import KINDS, Diversity, Learning, WorldStudy, read_world
 
 MAZE = farflung.make_tabular_world("maze-stoc")
 
@@ -35,21 +29,35 @@ def world_study(team, others, routes=(2.0, 1.0)):
         kind: Diversity((routes[kind != "team"]) + spread, spread, spread)
         for kind in ("team", "independent", "single", "random")
     }
-    return WorldStudy("maze-stoc", MAZE, np.arange(5), 300, found, diversity)
+    return WorldStudy("maze-stoc", np.arange(5), 300, found, diversity)
 
 
 def test_goals_are_far_from_the_start_within_reach_and_always_the_same():
-    maze = held_out_goals(MAZE, 10)
-    np.testing.assert_array_equal(maze, held_out_goals(MAZE, 10))
-    assert len(set(maze.tolist())) == 10
-    assert not set(maze.tolist()) & set(np.asarray(MAZE.start_states).tolist())
-    point = make_vector_world("point-four-rooms")
-    places = held_out_goals(point, 4)
+    maze = make_study_world("maze-stoc", 10)
+    np.testing.assert_array_equal(maze.goals, make_study_world("maze-stoc", 10).goals)
+    assert len(set(maze.goals.tolist())) == 10
+    assert not set(maze.goals.tolist()) & set(np.asarray(maze.world.start_states).tolist())
+    assert (best_success(maze.world)[maze.goals] >= 0.9).all()
+    places = make_study_world("point-four-rooms", 4).goals
     assert places.shape == (4, 3)
     assert (np.linalg.norm(places[:, :2] - [-0.5, -0.5], axis=1) > places[:, 2]).all()
-    larger = farflung.gridworld(CORRIDORS, slip=0.1, horizon=24)
-    assert larger.num_states > 2 * MAZE.num_states
-    assert len(held_out_goals(larger, 10)) == 10
+    larger = make_study_world("corridors", 10)
+    assert larger.num_cells > 2 * MAZE.num_states
+    assert len(larger.goals) == 10
+
+
+def test_the_cells_of_door_key_are_those_of_its_layout():
+    pytest.importorskip("xminigrid")
+    studied = make_study_world("door-key", 10)
+    first = studied.world.own.kept.first.state
+    rows = DOOR_KEY.strip().splitlines()
+    is_wall = np.array([[cell == "#" for cell in row] for row in rows])
+    np.testing.assert_array_equal(is_wall, np.asarray(first.grid)[..., 0] == 2)
+    row, column = first.agent.position
+    assert rows[row][column] == "S"
+    assert studied.num_cells == (~is_wall).sum()
+    assert (studied.goals[:, 0] > 2).sum() == 8  # columns behind the door
+    assert not is_wall[studied.goals[:, 1].astype(int), studied.goals[:, 0].astype(int)].any()
 
 
 def test_routes_are_distinct_if_they_share_less_than_half_of_their_cells():
@@ -105,3 +113,47 @@ def test_the_page_shows_all_verdicts_and_numbers(tmp_path):
     assert "the archive was left out" in page
     assert page.count(">holds<") == sum(counts.get("holds", 0) for counts in summary["claims"].values()) > 0
     assert {path.name for path in (tmp_path / "page" / "data").iterdir()} == {"claims.csv", "success.csv", "diversity.csv"}
+
+
+def test_results_of_a_world_are_read_as_they_were_written():
+    study = world_study([0.9] * 3, [0.0] * 3)
+    content = study.to_bytes()
+    found = read_world("maze-stoc", content, 4)
+    assert found.explored_steps == 300
+    for part, expected in ((found.learning, study.learning), (found.diversity, study.diversity)):
+        assert part.keys() == expected.keys()
+        for kind, own in expected.items():
+            assert all(np.array_equal(*columns) for columns in zip(part[kind], own, strict=True))
+    with pytest.raises(ValueError, match="other seeds"):
+        read_world("maze-stoc", content, 10)
+    with pytest.raises(ValueError, match="archive"):
+        read_world("maze-stoc", content[:100], 4)
+
+
+def test_a_study_keeps_finished_worlds_and_gives_every_way_to_begin_the_same_steps(tmp_path, monkeypatch):
+    config = TransferStudy(worlds=("maze-stoc",), agents=2, goals=2, episodes=2, updates=2, learning_updates=3, seeds=2)
+    with farflung.runs.destinations.claimed(tmp_path / "study") as place:
+        (found,) = study_transfer(config, place).worlds
+    assert (tmp_path / "study" / "worlds" / "maze-stoc.npz").exists()
+    per_update = 2 * 16 * 20  # goals, batch and horizon
+    most = found.explored_steps + 2 * (3 * 16 + 2 * 2) * 20
+    assert found.explored_steps == 2 * 2 * 16 * 20
+    for kind, own in found.learning.items():
+        assert most - per_update < own.steps[-1] <= most, kind
+    first = found.learning["team"].steps[0] - found.learning["scratch"].steps[0]
+    assert first == found.explored_steps + 2 * 2 * 2 * 20  # exploration, and the choice for two goals
+    monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", None)
+    with farflung.runs.destinations.claimed(tmp_path / "study") as place:
+        (again,) = study_transfer(config, place).worlds
+    np.testing.assert_array_equal(again.learning["team"].success, found.learning["team"].success)
+
+
+def test_a_launcher_studies_the_worlds_that_are_missing(tmp_path, monkeypatch, capsys):
+    found = world_study([0.9] * 3, [0.0] * 3)
+    monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", lambda config, name, report: found)
+    monkeypatch.setattr("farflung.cli.tasks.made", lambda options, logs: Locally(lambda job, status: None))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    command = ["transfer-study", "--worlds", "maze-stoc", "--seeds", "4", "--goals", "5", "--quiet"]
+    assert main([*command, "--out", str(tmp_path / "study"), "--launcher", "ray"]) in (0, None)
+    assert (tmp_path / "study" / "worlds" / "maze-stoc.npz").read_bytes() == found.to_bytes()
+    assert "holds" in (tmp_path / "study" / "index.html").read_text(encoding="utf-8")

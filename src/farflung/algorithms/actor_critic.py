@@ -175,7 +175,8 @@ class ActorCritic(eqx.Module):
     reward_scale: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
     """What the task's rewards are divided by: about the largest return, so that the critic's values are of order 1."""
     intrinsic: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
-    """With a task: the weight of the objective's gains, of standard deviation 1, beside its rewards; `bonus_decay` holds."""
+    """With a task: the weight of the objective's gains among all episodes of a batch, of standard deviation 1, beside its
+    rewards; `bonus_decay` holds."""
     is_curious: bool = eqx.field(static=True, default=False)
     """Whether the intrinsic rewards are those of random network distillation, instead of the objective's."""
     initial: Any = None
@@ -293,7 +294,9 @@ class ActorCritic(eqx.Module):
         """The intrinsic rewards beside a task's."""
         weight = jnp.asarray(self.intrinsic) * jnp.asarray(self.bonus_decay) ** state.num_updates
         if state.curiosity is None:
-            return weight * self.rewards(world, state.team, states, is_real)
+            # The episodes of a batch count as trajectories of one element: what is new must be new for the policy.
+            together = self.rewards(world, state.team, _together(states), _together(is_real))
+            return weight * _apart(together, len(states))
         news = state.curiosity(_inputs(state.team, states[:, :, :, 1:]))
         mean, std = _moments(news, is_real)
         return jnp.where(is_real, weight * (news - mean) / std, 0.0)
@@ -472,6 +475,16 @@ def _moments(values: Array, is_real: Bool[Array, "..."]) -> tuple[Float[Array, "
 def _by_agent(array: Shaped[Array, "batch agent trajectory time ..."]) -> Shaped[Array, "agent step ..."]:
     by_agent = jnp.moveaxis(array, 1, 0)
     return by_agent.reshape(len(by_agent), -1, *array.shape[4:])
+
+
+def _together(array: Shaped[Array, "batch agent trajectory ..."]) -> Shaped[Array, "1 agent all ..."]:
+    by_agent = jnp.moveaxis(array, 0, 1)
+    return by_agent.reshape(1, by_agent.shape[0], -1, *array.shape[3:])
+
+
+def _apart(array: Float[Array, "1 agent all time"], batch_size: int) -> Float[Array, "batch agent trajectory time"]:
+    _, num_agents, _, num_times = array.shape
+    return jnp.moveaxis(array.reshape(num_agents, batch_size, -1, num_times), 1, 0)
 
 
 def _by_agent_back(array: Float[Array, "agent step"], shape: tuple[int, ...]) -> Float[Array, "batch agent trajectory time"]:

@@ -1,19 +1,24 @@
 """`farflung transfer` and `farflung transfer-study`: from a team that has explored to a task, and to many."""
 
+import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farflung.cli import terminal
 from farflung.cli.terminal import Printing, one_line_warnings, out_option, print_saved, progress_bar, switch, table
-from farflung.config import Transfer, TransferStudy
+from farflung.config import Launching, Transfer, TransferStudy
+from farflung.config.checks import printable
+from farflung.scale.jobs import Job, launch, made
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from farflung.runs.run import Run
+    from farflung.studies.suite import SuiteStatus
     from farflung.studies.trials import Status
 
 _MOST_ROWS, _MOST_PLACES = 20, 12
@@ -56,37 +61,72 @@ def transfer(
 def transfer_study(
     config: TransferStudy,
     printing: Printing,
+    launching: Launching,
     out: Annotated[
-        Path | None, out_option("Directory for the page, the figures and the numbers.", "transfer-study, or transfer-preview")
+        Path | None,
+        out_option("Directory for the page, the figures, the numbers and the results.", "transfer-study, or transfer-preview"),
     ] = None,
-    force: Annotated[bool, switch("Replace a page that is in the output directory.")] = False,
+    force: Annotated[
+        bool, switch("Replace results of another version or with other settings that are in the output directory.")
+    ] = False,
 ) -> None:
     """Explore once, then learn many goals that were never seen, against other ways to begin; write one page with verdicts."""
     began = time.perf_counter()
+    out = out or Path("transfer-preview" if config.quick else "transfer-study")
+    elsewhere = _elsewhere(config, launching, out, printing)
     terminal.use_all_cores()
+    from farflung.runs import program_cache
     from farflung.runs.destinations import claimed
     from farflung.runs.interrupts import Stopped, stoppable
     from farflung.studies.transfer_study.experiment import study_transfer  # imports JAX
     from farflung.studies.transfer_study.report import write_study
 
-    out = out or Path("transfer-preview" if config.quick else "transfer-study")
-    notes: list[str] = []
-    with stoppable(), progress_bar(printing.quiet) as show, claimed(out) as place:
+    program_cache.keep_programs()
+    with stoppable():
         try:
-            found = study_transfer(
-                config,
-                place,
-                force=force,
-                on_progress=lambda status: show("transfer", status.steps, status.num_steps, status.what),
-                on_note=notes.append,
-            )
+            with progress_bar(printing.quiet) as show, claimed(out) as place:
+
+                def on_progress(status: "SuiteStatus") -> None:
+                    show("transfer", status.steps, status.num_steps, status.what)
+
+                study = partial(study_transfer, config, place, force=force, elsewhere=elsewhere)
+                found = study(on_progress=on_progress, on_note=_note)
+                show("transfer", 1, 1, "figures and page")
+                summary = write_study(found, place, began)
         except KeyboardInterrupt:
-            raise Stopped("nothing was written") from None
-        show("transfer", 1, 1, "figures and page")
-        summary = write_study(found, place, began)
-    for note in notes:
-        print(f"farflung: {note}", file=sys.stderr)
+            raise Stopped(f"the results of finished worlds are saved in {out}: the same command continues") from None
     printing.report(summary, partial(_print_claims, summary))
+
+
+def _note(text: str) -> None:
+    print(f"farflung: {printable(text)}", file=sys.stderr)
+
+
+def _elsewhere(
+    config: TransferStudy, launching: Launching, out: Path, printing: Printing
+) -> Callable[[Sequence[str], Path], None] | None:
+    """Studies worlds as jobs of a launcher; None for the launcher local, since this process studies them."""
+    if launching.launcher == "local":
+        return None
+    launcher = made(launching, out.absolute() / "jobs")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # this process only reads results: the accelerators are for the jobs
+
+    def study(names: Sequence[str], folder: Path) -> None:
+        from farflung.studies.transfer_study.experiment import is_finished
+
+        function, folder = "farflung.studies.transfer_study.experiment:study_here", folder.absolute()
+        jobs = [Job(function, (name,), {"out": str(folder), "config": config, "worlds": [name]}) for name in names]
+        with progress_bar(printing.quiet) as show:
+
+            def report() -> None:
+                done = sum(is_finished(name, folder) for name in names)
+                show("transfer", done, len(names), f"{done} of {len(names)} worlds")
+
+            failures = launch(launcher, jobs, retries=launching.retries, on_wait=report, on_note=_note)
+        for name, why in failures.items():
+            raise ValueError(f"{name} failed: {why}; the same command tries again")
+
+    return study
 
 
 def _print_claims(summary: dict[str, Any], console: "Console") -> None:
@@ -99,7 +139,7 @@ def _print_claims(summary: dict[str, Any], console: "Console") -> None:
 
 def _print(run: "Run", out: Path, console: "Console") -> None:
     about = run.summary["transfer"]
-    rows = table(f"{about['task']}: the agents before learning", "agent", "mean return", "best episode")
+    rows = table(f"{about['task']}: the agents before learning", "agent (from 0)", "mean return", "best episode")
     for row in about["ranking"][:_MOST_ROWS]:
         rows.add_row(str(row["agent"]), f"{row['mean_return']:.3f}", f"{row['best_return']:.3f}")
     rows.add_row("random actions", f"{about['random_return']:.3f}", "")

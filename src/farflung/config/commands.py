@@ -2,8 +2,9 @@
 
 import itertools
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 import tyro
@@ -159,6 +160,16 @@ class Transfer(_OfRun):
     def task(self) -> str:
         """The task in words."""
         return f"goal {' '.join(f'{number:g}' for number in self.goal)}" if self.goal else f"reward {self.reward}"
+
+    @property
+    def command(self) -> str:
+        """The command line of these settings."""
+        words = ["farflung", "transfer", self.run]
+        for field in fields(self):
+            if field.name != "run" and (value := getattr(self, field.name)) != field.default:
+                values = value if isinstance(value, tuple) else (value,)
+                words += [f"--{field.name.replace('_', '-')}", *(str(each).removesuffix(".0") for each in values)]
+        return shlex.join(words)
 
 
 _OFFLINE_DEFAULTS: dict[tuple[str, bool], dict[str, Any]] = {
@@ -587,7 +598,8 @@ class TransferStudy:
     """Explore once, then learn many goals that were never seen: what a diverse team is worth against other ways to begin.
 
     All have the same number of environment steps in total, with exploration and the choice of an agent counted. One page has
-    the curves, and a verdict on each claim. The archive of MAP-Elites needs farflung[archive].
+    the curves, and a verdict on each claim. The archive of MAP-Elites needs farflung[archive], the world door-key
+    farflung[xminigrid]. The same command continues after an interruption.
     """
 
     worlds: Annotated[tuple[str, ...], one_of(options.STUDY_WORLDS, is_repeated=True)] = options.STUDY_WORLDS

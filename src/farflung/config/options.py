@@ -78,7 +78,7 @@ TABLES = ("stationary", "time-dependent")
 NETWORKS = ("neural", "shared-trunk", "conditioned")
 POLICIES = ("auto", *TABLES, *NETWORKS)
 STDS = ("free", "state")
-STUDY_WORLDS = ("maze-stoc", "corridors", "point-four-rooms", "point-maze")
+STUDY_WORLDS = ("maze-stoc", "corridors", "point-four-rooms", "point-maze", "door-key")
 """Worlds of `farflung transfer-study`; corridors is a larger map."""
 TRANSFERS = ("finetune", "guide", "offline", "scratch")
 """What `farflung transfer` can do with a team."""

@@ -75,7 +75,8 @@ def _metric_labels(run: Run) -> dict[str, str]:
     name = f"return,\n{run.summary['transfer']['task']}" if "transfer" in run.summary else run.config.objective
     objective = {} if run.metrics.objective is None else {"objective": plain(name)}
     if run.world.projection is None:
-        return {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"} | objective
+        entropy = {"normalized_entropy": "state entropy / log(states)", "support": "distinct states visited"}
+        return objective | entropy if "transfer" in run.summary else entropy | objective
     labels = objective | {"normalized_entropy": "cell entropy\n/ log(cells)", "support": "cells visited"}
     if run.metrics.particle_entropy is not None:
         labels["particle_entropy"] = f"k-NN entropy\n(nats, k = {run.world.projection.neighbours})"
@@ -116,6 +117,7 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
 def _draw_team_map(figure: SubFigure, run: Run, visits: Float[np.ndarray, " state"], title: str) -> None:
     axis = figure.subplots()
     image = maps.draw_on_map(axis, run.world, visits)
+    maps.mark_goal(axis, run.world, run.summary.get("transfer", {}))
     axis.set_title(title)
     figure.colorbar(image, ax=axis, location="bottom", shrink=0.6, label=VISITS, aspect=30)
 
@@ -127,6 +129,7 @@ def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
     plane, points = maps.plane_of(run.world), maps.points_of(run.paths.features)
     ways, coverage = figure.subplots(1, 2)
     maps.draw_paths(ways, plane, points[0])
+    maps.mark_goal(ways, run.world, run.summary.get("transfer", {}))
     meaning, groups = maps.by_color(points[0])
     ways.set_title(f"where {'each' if len(groups) > 1 else 'the'} {meaning} goes (seed {run.paths.seed})")
     if len(groups) > len(maps.AGENT_COLORS):

@@ -1,6 +1,7 @@
 """Worlds in the plane: a map of cells, or the plane of two features; and visits, policies and paths drawn on them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.colors import ListedColormap, Normalize, PowerNorm, to_rgba_array
 from matplotlib.image import AxesImage
+from matplotlib.patches import Ellipse
 from matplotlib.patches import Rectangle as Patch
 from matplotlib.quiver import Quiver
 
@@ -184,6 +186,39 @@ def cells_on_map(world: World) -> Int[np.ndarray, "state 2"]:
     """The column of each state, and its row counted from the bottom."""
     rows, columns = np.asarray(world.positions).T
     return np.stack([columns, _shape(world)[0] - 1 - rows], axis=-1)
+
+
+def goal_area(world: World, task: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
+    """Left, right, bottom and top of a task's goal in the plane; None if the task has no goal that can be drawn.
+
+    Args:
+        task: `summary["transfer"]` of a run, which may come from a file.
+    """
+    goal, radius = task.get("goal"), task.get("goal_radius")
+    if world.projection is None:
+        if world.positions is None or type(goal) is not int or not 0 <= goal < len(np.asarray(world.positions)):
+            return None
+        column, row = map(float, cells_on_map(world)[goal])
+        return column, column + 1, row, row + 1
+    numbers: list[Any] = [*goal, radius] if isinstance(goal, list) and len(goal) == len(world.projection.names) > 1 else [None]
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        return None
+    (x, y, *_), (width, height, *_) = numbers, (numbers[-1] * scale for scale in world.projection.scale)
+    return float(x - width), float(x + width), float(y - height), float(y + height)
+
+
+def mark_goal(axis: Axes, world: World, task: Mapping[str, Any]) -> None:
+    """Draws the goal of a task as a G in its cell, or as an ellipse."""
+    area = goal_area(world, task)
+    if area is None:
+        return
+    left, right, bottom, top = area
+    if world.projection is None:  # an image of a map has the first row on top
+        axis.text(left, np.asarray(world.positions)[:, 0].max() - bottom, "G", **_LETTER)
+        return
+    middle = ((left + right) / 2, (bottom + top) / 2)
+    axis.add_patch(Ellipse(middle, right - left, top - bottom, fill=False, color="black", lw=1.2, zorder=5))
+    axis.annotate("G", middle, ha="center", va="center", fontsize=7, zorder=6)
 
 
 def cells_of(

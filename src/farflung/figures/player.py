@@ -27,6 +27,7 @@ _ENDED = 65_535
 _DIGITS = 5
 _RANDOM, _BEST = "random actions", "the best walks"
 _MOST_ARROWS = 100_000
+_MOST_RANKED = 10
 _LABELS = {
     "objective": "objective",
     "normalized_entropy": "state entropy / log(states)",
@@ -73,7 +74,9 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
     """
     shown, summary = run.is_spaced, run.summary
     final = {name: " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
+    task = summary.get("transfer", {})
     facts = {
+        **_task_facts(task, final.pop("objective", "") if task else ""),
         **{f"final {name}": value for name, value in final.items()},
         "environment steps": f"{summary['environment_steps']:,}",
         "training": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
@@ -83,8 +86,8 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
     return {
         **_about(run.config, run.world, title),
         **_curves(run.config, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
-        **_played(run.world, run.playback),
-        **({"command": summary["transfer"]["command"]} if "transfer" in summary else {}),
+        **_played(run.world, run.playback, maps.goal_area(run.world, task)),
+        **({"command": task["command"]} if task else {}),
         "arrows": _arrows(run),
         "body": _body(run),
         "facts": [[name, str(value)] for name, value in facts.items()],
@@ -92,6 +95,22 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "beside": list(beside),
         "isLive": False,
         "version": str(run.updates[-1]),
+    }
+
+
+def _task_facts(task: Mapping[str, Any], final: str) -> dict[str, str]:
+    """What a page says about the task that was learned, and about what came before."""
+    if not task:
+        return {}
+    ranking = [f"agent {row['agent']}: {row['mean_return']:.3f}" for row in task["ranking"]]
+    more = f" and {len(ranking) - _MOST_RANKED} more" if len(ranking) > _MOST_RANKED else ""
+    return {
+        "task": task["task"],
+        "final return": final,
+        "mean return before learning (agents from 0)": ", ".join(ranking[:_MOST_RANKED]) + more,
+        "mean return of random actions": f"{task['random_return']:.3f}",
+        "steps of exploration": f"{task['exploration_steps']:,}",
+        "steps to choose an agent": f"{task['selection_steps']:,}",
     }
 
 
@@ -138,7 +157,9 @@ def _curves(
     summary: Mapping[str, Any],
 ) -> dict[str, Any]:
     columns = {} if metrics is None else metrics.columns
-    ceiling = summary.get("ceiling")
+    ceiling, randoms = summary.get("ceiling"), summary.get("random", {})
+    if "transfer" in summary:
+        randoms = {**randoms, "objective": summary["transfer"]["random_return"]}
     curves = {}
     for name, label in _LABELS.items():
         if name in columns:
@@ -147,7 +168,7 @@ def _curves(
             curves[name] = {
                 "label": f"return, {summary['transfer']['task']}" if name == "objective" and "transfer" in summary else label,
                 "values": [list(map(_rounded, row)) for row in np.asarray(columns[name], float)],
-                "random": _rounded(summary.get("random", {}).get(name)),
+                "random": _rounded(randoms.get(name)),
                 "ceiling": _rounded(bound),
                 "ceilingLabel": "" if ceiling is None else ceiling_label(ceiling["exact"]),
             }
@@ -162,7 +183,7 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else float(f"{number:.{_DIGITS}g}")
 
 
-def _played(world: World, playback: Playback | None) -> dict[str, Any]:
+def _played(world: World, playback: Playback | None, goal: tuple[float, float, float, float] | None = None) -> dict[str, Any]:
     """The plane, and the episodes as points in it; both are None if states have no place to be drawn at."""
     if world.projection is None and world.positions is None:
         return {"plane": None, "playback": None}
@@ -189,6 +210,7 @@ def _played(world: World, playback: Playback | None) -> dict[str, Any]:
         "walls": plane.walls,
         "shiftingWalls": plane.shifting_walls,
         "letters": plane.letters,
+        "goals": [] if goal is None else [goal],
         "isMap": world.projection is None,
         "isToScale": plane.is_to_scale,
         "rowsPointDown": plane.rows_point_down,

@@ -116,6 +116,13 @@ def write_atomically(path: Path, content: str | bytes, *, is_lasting: bool = Tru
         new.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def add_file(path: Path, content: bytes) -> None:
+    """Writes a file of results at once, in a folder that may be new."""
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
 @contextlib.contextmanager
 def complete_file(path: Path, *, is_lasting: bool = True) -> Iterator[Path]:
     """A hidden file to write, which takes the name `path` when it is complete and, if it must last, on the disk."""

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import math
-import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -142,7 +141,7 @@ def transfer_config(
         on_selection(selection)
     explore = _explore_config(config, run, team)
     algorithms = [_algorithm(config, explore, each, world, team, task, selection) for each in config.seeds]
-    more = {"transfer": _about(config, run, seed, selection)}
+    more = {"transfer": _about(config, run, seed, selection) | _goal_of(task)}
 
     def learn_task(checkpointer: Checkpointer | None) -> Run:
         training = begun(explore, world, algorithms, checkpointer)._replace(more=more)
@@ -382,17 +381,21 @@ def _implicit(
     return dataclasses.replace(new, trunk=learned[0], head=learned[1])
 
 
+def _goal_of(task: Task) -> dict[str, Any]:
+    """Where the goal is, for pictures: the number of a state, or features and a radius."""
+    if not isinstance(task, Goal):
+        return {}
+    return {"goal": np.asarray(task.place).tolist(), "goal_radius": float(np.asarray(task.radius))}
+
+
 def _about(config: Transfer, run: Run, seed: int, selection: Selection) -> dict[str, Any]:
     means = selection.returns.mean(axis=1)
     ranking = [
         {"agent": int(agent), "mean_return": float(means[agent]), "best_return": float(selection.returns[agent].max())}
         for agent in np.argsort(-means, kind="stable")
     ]
-    options = (("method", config.method), ("reward", config.reward))
-    given = [f"--{name} {shlex.quote(value)}" for name, value in options if value]
-    given += [f"--goal {' '.join(f'{number:g}' for number in config.goal)}"] if config.goal else []
     return {
-        "command": f"farflung transfer {shlex.quote(config.run)} {' '.join(given)}",
+        "command": config.command,
         "task": config.task,
         "method": config.method,
         "run": config.run,

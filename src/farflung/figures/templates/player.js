@@ -224,6 +224,14 @@
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (const [letter, x, y] of plane.letters) context.fillText(letter, toX(x), toY(y));
+    for (const [x0, x1, y0, y1] of plane.goals) {
+      context.fillText("G", toX((x0 + x1) / 2), toY((y0 + y1) / 2));
+      if (!plane.isMap) {
+        context.beginPath();
+        context.ellipse(toX((x0 + x1) / 2), toY((y0 + y1) / 2), Math.abs(toX(x1) - toX(x0)) / 2, Math.abs(toY(y1) - toY(y0)) / 2, 0, 0, 2 * Math.PI);
+        context.stroke();
+      }
+    }
     if (layer === "arrows" && panel.isTeam && run.arrows) drawArrows(context, run.arrows, agent, now, toX, toY, scaleX);
 
     const offset = plane.isMap && paths > 1 ? 0.22 : 0;

@@ -105,11 +105,9 @@ def compare(runs: Mapping[str, Sequence[Result]] | Sequence[Result], metric: str
         metric: a field of `Metrics`, or `percent_of_ceiling`; of offline results `success`, `score` or `return`. Larger counts
             as better. By default `normalized_entropy`, or what the offline results have.
     """
-    try:
-        import rliable.library  # noqa: F401
-    except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
+    if not has_rliable():
         needed = "comparisons need rliable, and it needs pandas 2"
-        raise ValueError(f"{needed}: pip install '.[compare]', in a clone of farflung") from None
+        raise ValueError(f"{needed}: pip install '.[compare]', in a clone of farflung")
     every = [run for group in runs.values() for run in group] if isinstance(runs, Mapping) else list(runs)
     are_runs = [isinstance(run, Run) for run in every]
     if any(are_runs) and not all(are_runs):
@@ -284,15 +282,23 @@ def _aggregates(scores: Float[np.ndarray, "seed task"], optimum: float | None) -
     return {name: Estimate(*column) for name, column in zip(functions, np.stack(found, axis=1), strict=True)}
 
 
-def interval_of_mean(scores: Float[np.ndarray, "seed task"]) -> Estimate:
+def interval_of_mean(scores: Float[np.ndarray, "seed task *axes"]) -> Estimate:
     """The mean over seeds and tasks with rliable's interval; without rliable, which is an extra, with Student's over seeds."""
+    if has_rliable():
+        found = _estimate(lambda drawn: np.atleast_1d(drawn.mean(axis=(0, 1))), scores)
+        return Estimate(*(part.reshape(scores.shape[2:]) for part in found))
+    mean, half_width = mean_and_interval(scores.mean(axis=1))
+    half = np.full_like(mean, np.nan) if half_width is None else half_width
+    return Estimate(mean, np.asarray(mean - half), np.asarray(mean + half))
+
+
+def has_rliable() -> bool:
+    """Whether rliable can be imported."""
     try:
-        found = _estimate(lambda drawn: np.array([drawn.mean()]), scores)
-        return Estimate(*(np.squeeze(part) for part in found))
-    except (ImportError, TypeError):
-        mean, half_width = mean_and_interval(scores.mean(axis=1))
-        half = np.full_like(mean, np.nan) if half_width is None else half_width
-        return Estimate(mean, np.asarray(mean - half), np.asarray(mean + half))
+        import rliable.library  # noqa: F401
+    except (ImportError, TypeError):  # TypeError: arch, which rliable builds on, cannot be imported beside pandas 3
+        return False
+    return True
 
 
 def _estimate(function: Callable[..., Any], *scores: Float[np.ndarray, "_ task *axes"]) -> Estimate:

@@ -2,27 +2,41 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from farflung.figures.pages import VERDICT_CLASSES, Plot, Table, Value, versions, write_page
+from farflung.figures.pages import VERDICT_CLASSES, Chart, Plot, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from farflung.runs.destinations import Destination
-from farflung.runs.statistics import Difference, contrast, holm, mean_and_interval, mean_difference
-from farflung.studies.compare.comparison import interval_of_mean
-from farflung.studies.transfer_study.experiment import EXPLORED, KINDS, SOLVED, Study, WorldStudy
+from farflung.runs.statistics import Difference, contrast, holm, mean_difference
+from farflung.studies.compare.comparison import Estimate, has_rliable, interval_of_mean
+from farflung.studies.transfer_study.experiment import Study
+from farflung.studies.transfer_study.results import EXPLORED, KINDS, SOLVED, WorldStudy
 
 _COLORS = dict(
     zip(KINDS, (BLUE, GREEN, ORANGE, "#7b4fa3", "#b8860b", GREY, RED, "#000000"), strict=True),
 )
 
 _WITH_BANDS = ("team", "scratch")
+_SHORT = {
+    "team": "team",
+    "independent": "independent agents",
+    "single": "one exploring policy",
+    "archive": "MAP-Elites",
+    "random": "random policies",
+    "scratch": "scratch",
+    "entropy": "scratch with RE3",
+    "curious": "scratch with RND",
+}
+_ALONE = ("scratch", "entropy", "curious")
+"""The ways that neither explore nor choose."""
 
 
 class Claim(NamedTuple):
@@ -61,7 +75,7 @@ def _measured(world: WorldStudy) -> Iterator[Claim]:
     for kind, own in others.items():
         statement = "the team's best agent has more goals solved on average over all steps (the area under the curve)"
         yield Claim(statement, world.name, kind, mean_difference(team.area(most), own.area(most)), "share of goals")
-    for kind in ("scratch", "entropy", "curious"):
+    for kind in _ALONE:
         statement = "exploration has paid for itself after these goals: the steps saved exceed those of exploration"
         yield Claim(statement, world.name, kind, contrast((1,), world.saved(kind) / 1e6), "million steps")
     for kind in ("independent", "single", "random"):
@@ -83,6 +97,8 @@ def write_study(study: Study, out: str | Path | Destination, began: float) -> di
         "counts": counts,
         "kinds": KINDS,
         "solved": SOLVED,
+        "has_rliable": has_rliable(),
+        "together": _together_table(study),
         "claims": _claim_tables(study, decided),
         "results": [_result_table(world) for world in study.worlds],
         "paying": _paying_table(study),
@@ -96,37 +112,54 @@ def write_study(study: Study, out: str | Path | Destination, began: float) -> di
             "updates for a goal after exploration": str(study.config.learning_updates),
         },
     }
-    plots = {
-        world.name: Plot(
+    plots = {}
+    for world in study.worlds:
+        bands = _bands(world)
+        plots[world.name] = Plot(
             f"Goals solved against steps: {world.name}",
             "Mean over seeds, for two of them with 95% intervals; steps are those of one seed for all goals, with "
             "exploration and the choice of agents. Whoever explores first starts later.",
-            partial(_curves, world),
+            partial(_curves, world, bands),
+            charts=[_chart(world, bands)],
         )
-        for world in study.worlds
-    }
     summary = write_page("transfer.html.j2", values, plots, _tables(study, decided), out, began)
     return summary | {"claims": counts}
 
 
+def _bands(world: WorldStudy) -> dict[str, Estimate]:
+    """The share of solved goals at each record with its interval over seeds, for the two curves that matter most.
+
+    A seed is one number: its goals are learned from the same team, so they are no independent tasks.
+    """
+    return {kind: interval_of_mean(world.learning[kind].solved[:, None]) for kind in _WITH_BANDS}
+
+
+def _chart(world: WorldStudy, bands: Mapping[str, Estimate]) -> Chart:
+    lines = []
+    for kind, own in world.learning.items():
+        line = {"title": _SHORT[kind], "xs": own.steps, "ys": own.solved.mean(axis=0), "color": _COLORS[kind]}
+        line |= {} if kind in EXPLORED else {"dash": "5 4"}
+        if kind in bands and np.isfinite(bands[kind].low).all():
+            line |= {"low": bands[kind].low, "high": bands[kind].high}
+        lines.append(line)
+    return Chart(f"{world.name}: goals solved", lines, across="environment steps for all goals", unit="steps")
+
+
 @mpl.rc_context(STYLE)
-def _curves(world: WorldStudy) -> Figure:
+def _curves(world: WorldStudy, bands: Mapping[str, Estimate]) -> Figure:
     """The share of solved goals against all environment steps."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axis = figure.subplots()
     for kind, own in world.learning.items():
-        mean, half_width = mean_and_interval(own.solved)
         steps = own.steps / 1e6
         look: dict[str, Any] = {
             "color": _COLORS[kind],
             "ls": "-" if kind in EXPLORED else "--",
             "lw": 2 if kind == "team" else 1.3,
         }
-        axis.plot(steps, mean, label=KINDS[kind], **look)
-        if half_width is not None and kind in _WITH_BANDS:
-            axis.fill_between(
-                steps, (mean - half_width).clip(0), (mean + half_width).clip(0, 1), color=_COLORS[kind], alpha=0.1, lw=0
-            )
+        axis.plot(steps, own.solved.mean(axis=0), label=KINDS[kind], **look)
+        if kind in bands:
+            axis.fill_between(steps, bands[kind].low, bands[kind].high, color=_COLORS[kind], alpha=0.1, lw=0)
     axis.axvspan(0, world.explored_steps / 1e6, color=GREY, alpha=0.1, lw=0)
     axis.text(world.explored_steps / 2e6, 1.02, "exploration", ha="center", fontsize=8, color=GREY)
     axis.set(xlabel="environment steps for all goals (millions)", ylim=(0, 1.08))
@@ -161,28 +194,45 @@ def _cell(claim: Claim) -> Value:
 def _result_table(world: WorldStudy) -> Table:
     rows = []
     for kind, own in world.learning.items():
-        final = interval_of_mean(own.success[:, :, -1])
-        steps = own.steps_to_solve.mean()
-        share = (own.success >= SOLVED).any(axis=-1).mean()
-        rows.append(
-            (
-                KINDS[kind],
-                (
-                    f"{own.before.mean():.2f}",
-                    f"{final.value:.2f} ({final.low:.2f} to {final.high:.2f})",
-                    f"{own.final.mean():.2f}",
-                    f"{own.area(world.most_steps).mean():.3f}",
-                    f"{steps:,.0f}" + ("" if share == 1 else f" (at least: {100 * (1 - share):.0f}% never)"),
-                ),
-            )
+        steps, never = interval_of_mean(own.steps_to_solve.mean(axis=1)[:, None]), 1 - own.ever_solved.mean()
+        at_least = "" if never == 0 else f"; {100 * never:.0f}% never"
+        cells = (
+            f"{own.before.mean():.2f}",
+            _interval(own.success[:, :, -1].mean(axis=1)),
+            _interval(own.final),
+            _interval(own.area(world.most_steps), 3),
+            f"{steps.value:,.0f} ({steps.low:,.0f} to {steps.high:,.0f}){at_least}",
         )
-    head = ("", "success before learning", "final success", "goals solved", "area", "steps to solve a goal")
+        rows.append((KINDS[kind], cells))
+    head = ("", "success before learning", "final success", "goals solved", "area", f"steps to {100 * SOLVED:.0f}% success")
     return Table(head, rows, f"{world.name}: {len(world.goals)} goals, {world.explored_steps:,} steps of exploration")
+
+
+def _interval(by_seed: Float[np.ndarray, "seed *world"], decimals: int = 2) -> str:
+    found = interval_of_mean(by_seed.reshape(len(by_seed), -1))
+    return f"{found.value:.{decimals}f} ({found.low:.{decimals}f} to {found.high:.{decimals}f})"
+
+
+def _together_table(study: Study) -> Table:
+    """All worlds together: rliable's tasks are the worlds, and its runs the seeds."""
+    rows = []
+    for kind in (each for each in KINDS if all(each in world.learning for world in study.worlds)):
+        own = [(world, world.learning[kind]) for world in study.worlds]
+        columns = (
+            np.stack([each.final for _, each in own], axis=1),
+            np.stack([each.area(world.most_steps) for world, each in own], axis=1),
+            np.stack([each.steps_to_solve.mean(axis=1) / world.most_steps * len(world.goals) for world, each in own], axis=1),
+        )
+        rows.append((KINDS[kind], [_interval(column, 3) for column in columns]))
+    head = (
+        "", "goals solved", "area under the curve", f"steps to {100 * SOLVED:.0f}% success, without exploration, of all",
+    )  # fmt: skip
+    return Table(head, rows)
 
 
 def _paying_table(study: Study) -> Table:
     rows = []
-    for kind in ("scratch", "entropy", "curious"):
+    for kind in _ALONE:
         numbers = [world.goals_to_pay(kind) for world in study.worlds]
         rows.append((KINDS[kind], [f"{math.ceil(number):,} goals" if math.isfinite(number) else "never" for number in numbers]))
     return Table(("against", *(world.name for world in study.worlds)), rows)
