@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from farflung.algorithms.actor_critic import ActorCritic
 from farflung.algorithms.task import Goal
 from farflung.config import Explore, TransferStudy
+from farflung.config.options import ALGORITHM
 from farflung.config.reading import member, read_bytes
 from farflung.policies import Networks, neural_team, softmax_team
 from farflung.policies.rollout import play
@@ -205,7 +206,8 @@ def _explored(config: TransferStudy, studied: StudyWorld, report: Report) -> tup
     ways: dict[str, dict[str, Any]] = {"team": {}, "independent": {"independent": True}, "single": {"single": True}}
     for number, (kind, changes) in enumerate(ways.items()):
         report(number, KINDS[kind])
-        settings = Explore(studied.name, batch_size=_BATCH, **about, **changes)
+        # By PGPSE in all worlds, so that they differ in nothing else.
+        settings = Explore(studied.name, algorithm=ALGORITHM, batch_size=_BATCH, **about, **changes)
         explored = explore_config(settings, studied.world, given=(), live=False)
         if explored.summary["is_interrupted"]:
             raise interrupts.Stopped
