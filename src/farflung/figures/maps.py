@@ -214,7 +214,7 @@ def mark_goal(axis: Axes, world: World, task: Mapping[str, Any]) -> None:
         return
     left, right, bottom, top = area
     if world.projection is None:  # an image of a map has the first row on top
-        axis.text(left, np.asarray(world.positions)[:, 0].max() - bottom, "G", **_LETTER)
+        axis.text(left, _shape(world)[0] - 1 - bottom, "G", **_LETTER)
         return
     middle = ((left + right) / 2, (bottom + top) / 2)
     axis.add_patch(Ellipse(middle, right - left, top - bottom, fill=False, color="black", lw=1.2, zorder=5))
