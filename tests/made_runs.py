@@ -47,7 +47,7 @@ def rows_of(run, *rows):
 def made_continuous_run(world="point-gap", num_steps=20, **settings):
     """An untrained run in a world whose states are vectors: its agents walk at random, in two batch elements."""
     environment = make_vector_world(world, horizon=num_steps)
-    run = made_run(world, environment, **settings)
+    run = made_run(world, environment, **{"algorithm": "pgpse"} | settings)  # whose networks may be zeros
     projection, config = environment.projection, run.config
     low, high = np.array(projection.low), np.array(projection.high)
     num_agents, num_trajectories = (1, config.agents) if config.single else (config.agents, config.trajectories)

@@ -286,7 +286,7 @@ def test_figures_and_numbers_lie_beside_the_page(page, found):
 def test_the_page_opens_in_a_browser_and_switches_between_trainings(page, found):
     def switch(tab):
         for training in found.findings:
-            tab.get_by_label(training_name(training)).check()
+            tab.get_by_role("radio", name=training_name(training), exact=True).check()
             shown = tab.evaluate(
                 "[...document.querySelectorAll('.training')].filter(each => each.checkVisibility()).map(each => each.className)"
             )

@@ -17,7 +17,7 @@ from farflung.config import Explore
 from farflung.config.checks import check_text, printable
 from farflung.config.reading import member, one_line_errors, parse_object, read_bytes, read_object, read_text, reading
 from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file
-from farflung.runs.files import to_json, write_atomically
+from farflung.runs.files import to_json, write_atomically, write_results
 from farflung.runs.metrics_table import Columns
 from farflung.runs.run import PAGE, Playback, Run, load_run, read_config
 from farflung.training.metrics import Metrics
@@ -138,7 +138,7 @@ def refresh_neighbours(run: Run, folder: Path) -> None:
             claimed(path),
             claimed_file(path / PAGE) as place,
         ):
-            (place.fresh() / PAGE).write_text(page_of(other, path), encoding="utf-8")
+            write_results(place.fresh(), {PAGE: lambda _, run=other, folder=path: page_of(run, folder)})
             place.publish((PAGE,))
 
 
