@@ -193,8 +193,10 @@ def study_world(config: TransferStudy, name: str, report: Report) -> WorldStudy:
             within = total <= most  # whoever chooses among agents has fewer steps left to learn
             rates = before.get(kind, before["scratch"])
             learning[kind] = Learning(total[within], success[..., within], rates, own[within])
-    ordered = {kind: learning[kind] for kind in KINDS if kind in learning}
-    return WorldStudy(name, goals, explored_steps, ordered, diversity)
+    # In one order, as they are read from a file: a study that was interrupted ends with the same bytes.
+    learning = {kind: learning[kind] for kind in KINDS if kind in learning}
+    diversity = {kind: diversity[kind] for kind in KINDS if kind in diversity}
+    return WorldStudy(name, goals, explored_steps, learning, diversity)
 
 
 def _explored(config: TransferStudy, studied: StudyWorld, report: Report) -> tuple[dict[str, list[Any]], int]:
