@@ -1,7 +1,7 @@
 """Means over seeds with their intervals, and verdicts on claims."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats takes long to imp
 from farflung.runs.run import Run
 
 Verdict = Literal["holds", "does not hold", "undecided"]
+_Claim = TypeVar("_Claim", bound=Any)
 
 
 LEVEL = 0.05
@@ -146,3 +147,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = np.empty(len(order))
     corrected[order] = np.minimum(1.0, np.maximum.accumulate(factors * np.asarray(p_values, np.float64)[order]))
     return corrected.tolist()
+
+
+def corrected(claims: Iterable[_Claim]) -> list[_Claim]:
+    """Claims by their statements, with p-values corrected within each statement by Holm's method.
+
+    Args:
+        claims: named tuples with a `statement`, a `difference` and its `p_holm`.
+    """
+    by_statement: dict[str, list[_Claim]] = {}
+    for claim in claims:
+        by_statement.setdefault(claim.statement, []).append(claim)
+    return [
+        claim._replace(p_holm=p_value)
+        for own in by_statement.values()
+        for claim, p_value in zip(own, holm([claim.difference.p_value for claim in own]), strict=True)
+    ]

@@ -13,7 +13,7 @@ from farflung.bounds.ceilings import Ceiling
 from farflung.bounds.theorems import Decomposition, mixture_decomposition
 from farflung.config import PAPER_WORLDS
 from farflung.runs.run import final_values
-from farflung.runs.statistics import Difference, Verdict, contrast, exact, holm, mean_difference, spread_difference
+from farflung.runs.statistics import Difference, Verdict, contrast, corrected, exact, mean_difference, spread_difference
 from farflung.studies.concentration.experiment import as_distributions
 from farflung.studies.reproduce.theorems import TheoremChecks
 from farflung.training.metrics import Metrics
@@ -127,14 +127,7 @@ class Claim(NamedTuple):
 
 def claims(findings: Findings, theorems: TheoremChecks) -> list[Claim]:
     """Every claim in every setting, in the order of the page, with p-values corrected within each claim."""
-    by_statement: dict[str, list[Claim]] = {}
-    for claim in (*_measured(findings), *_proved(theorems)):
-        by_statement.setdefault(claim.statement, []).append(claim)
-    return [
-        claim._replace(p_holm=p_value)
-        for own in by_statement.values()
-        for claim, p_value in zip(own, holm([claim.difference.p_value for claim in own]), strict=True)
-    ]
+    return corrected((*_measured(findings), *_proved(theorems)))
 
 
 def _measured(findings: Findings) -> Iterator[Claim]:

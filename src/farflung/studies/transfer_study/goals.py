@@ -3,15 +3,14 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from farflung.algorithms.task import Goal
 from farflung.data.maze_goals import spread_goals
 from farflung.worlds.gridworld import gridworld
 from farflung.worlds.named import make_world
+from farflung.worlds.tabular import reachable_states
 
 CORRIDORS = """
 ....#....#....
@@ -121,8 +120,7 @@ def best_success(world: Any) -> Float[np.ndarray, " goal"]:
     return reached @ np.asarray(world.start_distribution)
 
 
-def moves_from_start(world: Any) -> Float[np.ndarray, " state"]:
-    """The least number of actions from a start to each state."""
-    successors, states = np.asarray(world.successors), np.arange(world.num_states)
-    graph = csr_array((np.ones(successors.size), (states.repeat(successors[0].size), successors.ravel())))
-    return dijkstra(graph, indices=np.asarray(world.start_states), unweighted=True, min_only=True)
+def moves_from_start(world: Any) -> Int[np.ndarray, " state"]:
+    """The least number of actions from a start to each state; all states of a map can be reached."""
+    tables = (world.successors, world.probabilities, world.start_distribution)
+    return reachable_states(*map(np.asarray, tables))[1]

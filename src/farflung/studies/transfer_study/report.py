@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from farflung.figures.pages import VERDICT_CLASSES, Chart, Plot, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from farflung.runs.destinations import Destination
-from farflung.runs.statistics import Difference, contrast, holm, mean_difference
+from farflung.runs.statistics import Difference, contrast, corrected, mean_difference
 from farflung.studies.compare.comparison import Estimate, has_rliable, interval_of_mean
 from farflung.studies.transfer_study.experiment import Study
 from farflung.studies.transfer_study.results import EXPLORED, KINDS, SOLVED, WorldStudy
@@ -56,14 +56,7 @@ class Claim(NamedTuple):
 
 def claims(study: Study) -> list[Claim]:
     """All claims, with p-values corrected within each statement by Holm's method."""
-    by_statement: dict[str, list[Claim]] = {}
-    for claim in (each for world in study.worlds for each in _measured(world)):
-        by_statement.setdefault(claim.statement, []).append(claim)
-    return [
-        claim._replace(p_holm=p_value)
-        for own in by_statement.values()
-        for claim, p_value in zip(own, holm([claim.difference.p_value for claim in own]), strict=True)
-    ]
+    return corrected(each for world in study.worlds for each in _measured(world))
 
 
 def _measured(world: WorldStudy) -> Iterator[Claim]:
