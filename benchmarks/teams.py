@@ -31,6 +31,10 @@ class Teams:
     """What the agents share; see farflung explore --policy."""
     batch_size: int | None = None
     """Batch elements per update of the actor-critic; PGPSE has its own default."""
+    combinations: int | None = None
+    """Regroupings of the batch into teams; see farflung explore --combinations."""
+    warm_up: float | None = None
+    """Share of the updates in which all agents learn as one policy; see farflung explore --warm-up."""
     kinds: tuple[str, ...] = tuple(KINDS)
     seeds: int = 5
     out: Path | None = None
@@ -61,8 +65,9 @@ def train_all(config: Teams) -> Iterator[Trained]:
         horizon = make_world(world).horizon
         for kind in config.kinds:
             settings = KINDS[kind] | {"agents": config.agents, "policy": config.policy, "seeds": tuple(range(config.seeds))}
-            if config.batch_size is not None and settings["algorithm"] != "pgpse":
-                settings["batch_size"] = config.batch_size
+            if settings["algorithm"] != "pgpse":
+                given = {name: getattr(config, name) for name in ("batch_size", "combinations", "warm_up")}
+                settings |= {name: value for name, value in given.items() if value is not None}
             batch_size = Explore(world, **settings).batch_size
             updates = math.ceil(config.steps / (batch_size * config.agents * horizon))
             began = time.process_time()

@@ -246,7 +246,7 @@ def test_bad_settings_are_refused(settings, message):
 
 def test_networks_are_trained_by_the_actor_critic_unless_a_setting_is_for_pgpse():
     assert Explore("point-gap").algorithm == Explore("maze-det").resolved(has_vectors=True).algorithm == "actor-critic"
-    for settings in ({"credit": "total"}, {"combinations": 2}, {"over_trajectories": "mean"}, {"preset": "paper"}):
+    for settings in ({"credit": "total"}, {"over_trajectories": "mean"}, {"preset": "paper"}):
         assert Explore("point-gap", **settings).algorithm == Explore("maze-det").algorithm == "pgpse"
     assert Explore("point-gap", algorithm="pgpse").learning_rate == 0.003
     config = Explore("point-gap", updates=50)
@@ -282,3 +282,56 @@ def test_agents_that_share_a_network_act_by_their_vectors():
     assert team.num_agents == team.separate().num_agents == 3
     same = jnp.broadcast_to(seen[:, :1], seen.shape)
     assert len(np.unique(np.asarray(log_probabilities(team, same, same))[0, :, 0, 0])) == 3
+
+
+def test_agents_that_warm_up_take_the_step_of_one_policy_and_then_part():
+    plain = ActorCritic(
+        3, 1, 4, networks=SMALL, optimizer="sgd", learning_rate=0.1, init_scale=1.0, steps_per_batch=1, num_minibatches=1
+    )
+    warm = dataclasses.replace(plain, warm_up_updates=2.0)
+    state, batch = played(warm, GAP)
+    learned = learn(warm, GAP, state, batch)
+    one_policy = dataclasses.replace(plain, num_agents=1, num_trajectories=3)
+    axes = state.team.axes
+    team = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[:1], state.team, axes)
+    together = jax.tree.map(lambda leaf: None if leaf is None else jnp.swapaxes(leaf, 1, 2), batch)
+    alone = learn(one_policy, GAP, init(one_policy, jax.random.key(0), GAP)._replace(team=team), together)
+    for before, of_team, of_one in zip(*(each.trunk for each in (state.team, learned.team, alone.team)), strict=True):
+        step = np.asarray(of_team.weight - before.weight)
+        assert np.abs(step).max() > 1e-4  # each agent's share of the loss is a third
+        np.testing.assert_allclose(3 * step, np.broadcast_to(of_one.weight - before.weight[:1], step.shape), atol=1e-5)
+    parted = learn(warm, GAP, learned._replace(num_updates=jnp.int32(4)), batch)
+    apart = learn(plain, GAP, learned._replace(num_updates=jnp.int32(4)), batch)
+    assert np.ptp(np.asarray(parted.team.head.weight), axis=0).max() > 1e-5
+    np.testing.assert_allclose(parted.team.head.weight, apart.team.head.weight, atol=1e-7)
+
+
+def test_gains_of_several_combinations_are_the_mean_over_regrouped_teams():
+    algorithm = dataclasses.replace(ALGORITHM, num_combinations=3)
+    state, batch = played(algorithm, GAP)
+    states = np.asarray(batch.states)
+    num_elements, num_agents, num_trajectories = states.shape[:3]
+    total = np.zeros((*states.shape[:3], states.shape[3] - 1))
+    for shift in range(3):
+        for element in range(num_elements):
+            origin = {
+                (agent, trajectory): (element + shift * (agent * num_trajectories + trajectory)) % num_elements
+                for agent in range(num_agents)
+                for trajectory in range(num_trajectories)
+            }
+            team = np.array(
+                [[states[origin[agent, k], agent, k] for k in range(num_trajectories)] for agent in range(num_agents)]
+            )
+            gains = np.asarray(GAP.entropy.gains(jnp.asarray(team)))[..., 1:]
+            for (agent, trajectory), source in origin.items():
+                total[source, agent, trajectory] += gains[agent, trajectory] / 3
+    found = algorithm.rewards(GAP, state.team, batch.states, jnp.ones(total.shape, bool))
+    np.testing.assert_allclose(found, (total - total.mean()) / total.std(), atol=1e-4)
+
+
+def test_warm_up_is_refused_where_it_has_no_effect():
+    with pytest.raises(ValueError, match="a conditioned network learns from the data of all agents"):
+        Explore("point-gap", policy="conditioned", warm_up=0.2)
+    with pytest.raises(ValueError, match=r"warm_up must be at least 0 and at most 0.5, not 0.6"):
+        Explore("point-gap", warm_up=0.6)
+    assert algorithm_for(Explore("point-gap", warm_up=0.2, single=True), GAP).warm_up_updates is None

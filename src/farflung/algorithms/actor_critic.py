@@ -18,6 +18,7 @@ guide them: it takes the first actions of each episode, fewer and fewer (Uchendu
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -33,10 +34,12 @@ from farflung.algorithms.task import Guided, Task, has_acted
 from farflung.config import NEURAL_OPTIMIZERS, Explore
 from farflung.config.checks import check_learning, check_name, whole_number
 from farflung.config.options import OBJECTIVE
+from farflung.entropy.credit import independent, recombined
 from farflung.entropy.named import named_objective
-from farflung.entropy.objective import ObjectiveIn
+from farflung.entropy.objective import Objective, ObjectiveIn
 from farflung.policies import (
     Networks,
+    NeuralPolicy,
     TabularSoftmax,
     log_probabilities,
     networks_of,
@@ -168,6 +171,10 @@ class ActorCritic(eqx.Module):
     """Factor on that weight after each update."""
     is_independent: bool = eqx.field(static=True, default=False)
     """Whether each agent is trained for its own entropy alone."""
+    num_combinations: int = eqx.field(static=True, default=1)
+    """Number of regroupings of the batch into teams over which the gains are averaged."""
+    warm_up_updates: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
+    """The number of updates in which networks start equal and learn as one policy, before they part over as many updates."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
     task: Task | None = None
@@ -189,7 +196,7 @@ class ActorCritic(eqx.Module):
     """The number of updates after which the guide takes none any more."""
 
     def __check_init__(self) -> None:
-        for name in ("num_agents", "num_trajectories", "batch_size", "steps_per_batch", "num_minibatches"):
+        for name in ("num_agents", "num_trajectories", "batch_size", "steps_per_batch", "num_minibatches", "num_combinations"):
             whole_number(name, getattr(self, name))
         check_learning(self)
         check_name("optimizer", self.optimizer, NEURAL_OPTIMIZERS)
@@ -204,6 +211,8 @@ class ActorCritic(eqx.Module):
             team = softmax_team(team_key, world, self.num_agents, scale=self.init_scale)
         else:
             team = neural_team(team_key, world, self.num_agents, self.networks, scale=self.init_scale)
+            if self.warm_up_updates is not None:
+                team = _by_own_part(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), team)
         if self.networks is None:
             critic = TableCritic(jnp.zeros((*team.logits.shape[:-1], 1)))
         else:
@@ -313,11 +322,10 @@ class ActorCritic(eqx.Module):
         If all episodes are equally long, the mean is subtracted as well: the critic need not learn it.
         """
         objective = world.entropy if self.objective is None else self.objective(world, team)
-        if self.is_independent:
-            alone = jax.vmap(jax.vmap(lambda own: objective.gains(own[None])[0]))(states)
-            gains = alone[..., 1:]
-        else:
-            gains = jax.vmap(objective.gains)(states)[..., 1:]
+        credit = independent(_gains) if self.is_independent else _gains
+        if self.num_combinations > 1:
+            credit = recombined(credit, self.num_combinations)
+        gains = credit(objective, states)
         mean, std = _moments(gains, has_acted)
         return jnp.where(has_acted, (gains if world.may_end_early else gains - mean) / std, 0.0)
 
@@ -346,6 +354,10 @@ class ActorCritic(eqx.Module):
             return jnp.sum(jnp.where(is_real, 0.5 * missed - gained, 0.0)) / number - bonus * entropy
 
         gradient = eqx.filter_grad(loss)(learned)
+        if self.warm_up_updates is not None:
+            share = jnp.clip(2 - num_updates / jnp.asarray(self.warm_up_updates), 0.0, 1.0)
+            pooled = _by_own_part(lambda own: share * jnp.mean(own, axis=0, keepdims=True) + (1 - share) * own, gradient[0])
+            gradient = (pooled, *gradient[1:])
         steps, optimizer_state = self._optimizer().update(gradient, optimizer_state, learned)
         return optax.apply_updates(learned, steps), optimizer_state
 
@@ -405,8 +417,20 @@ def actor_critic(config: Explore, world: Any, *, objective: ObjectiveIn | None =
         entropy_bonus=config.entropy_bonus,
         bonus_decay=config.bonus_decay,
         is_independent=config.independent,
+        num_combinations=config.combinations,
+        warm_up_updates=config.warm_up * config.updates if config.warm_up and config.num_policies > 1 else None,
         objective=objective,
     )
+
+
+def _gains(objective: Objective, states: Array) -> Float[Array, "batch agent trajectory time"]:
+    """What each state after an action adds to the objective."""
+    return jax.vmap(objective.gains)(states)[..., 1:]
+
+
+def _by_own_part(function: Callable[[Array], Array], team: NeuralPolicy) -> NeuralPolicy:
+    """Applies a function to the arrays of a team, or of its gradient, that have an agent axis."""
+    return jax.tree.map(lambda leaf, axis: leaf if axis is None else function(leaf), team, team.axes)
 
 
 def _critic(key: PRNGKeyArray, world: Any, num_agents: int, hidden: tuple[int, ...]) -> Critic:

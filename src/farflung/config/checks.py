@@ -170,6 +170,7 @@ def check_learning(config: Any) -> None:
     positive = ("must be a positive number", lambda value: 0 < value < math.inf)
     not_negative = ("must be at least 0", lambda value: 0 <= value < math.inf)
     share = ("must be above 0 and at most 1", lambda value: 0 < value <= 1)
+    half = ("must be at least 0 and at most 0.5", lambda value: 0 <= value <= 0.5)
     for name, (rule, is_fine) in {
         "learning_rate": positive,
         "decay": share,
@@ -180,6 +181,7 @@ def check_learning(config: Any) -> None:
         "clip": positive,
         "discount": share,
         "trace": share,
+        "warm_up": half,
     }.items():
         values = getattr(config, name, None)
         for value in values if isinstance(values, Iterable) and not isinstance(values, str) else (values,):

@@ -118,6 +118,9 @@ class Explore:
     """Factor of the actor-critic on the gain of a state for each step that it is away."""
     trace: float = 0.95
     """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
+    warm_up: float = 0.0
+    """Share of the updates in which the actor-critic trains all agents as one policy, from the data of all; in as many updates
+    after that, they part. For the policies neural and shared-trunk."""
     clip: float = 0.2
     """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
@@ -297,8 +300,10 @@ class Explore:
         if self.credit != "causal" or {*options.ONLY_FOR_PGPSE} & {*given} - {"credit"}:
             raise ValueError(
                 "actor-critic has the credit causal and averages over trajectories: "
-                "for another credit, for combinations or over_trajectories, choose the algorithm pgpse"
+                "for another credit or for over_trajectories, choose the algorithm pgpse"
             )
+        if self.warm_up and self.policy == "conditioned":
+            raise ValueError("a conditioned network learns from the data of all agents at all times: leave out warm_up")
 
     def _check_objective(self) -> None:
         checks.check_text("objective", self.objective)

@@ -121,9 +121,9 @@ ACTOR_CRITIC_PRESET: dict[str, Any] = {
     "steps_per_batch": 16,
 }
 """Where the actor-critic's defaults differ from those."""
-ONLY_FOR_PGPSE = ("credit", "combinations", "over_trajectories")
+ONLY_FOR_PGPSE = ("credit", "over_trajectories")
 """Settings that only one algorithm has."""
-ONLY_FOR_ACTOR_CRITIC = ("discount", "trace", "minibatches")
+ONLY_FOR_ACTOR_CRITIC = ("discount", "trace", "minibatches", "warm_up")
 if TYPE_CHECKING:
     _T = TypeVar("_T")
     Derived = Annotated[_T, "a setting whose default depends on other settings"]
