@@ -32,6 +32,20 @@ def not_finite(before, actions, after):
     return np.where(np.asarray(after) > 20, np.nan, 0.0)
 
 
+def fails_with_many(before, actions, after):
+    if len(after) > 2:
+        raise KeyError("only two")
+    return np.asarray(after) * 1.0
+
+
+def fails_on_the_host(before, actions, after):
+    return np.take([0.0, 1.0], np.asarray(after))
+
+
+def fewer_than_asked(before, actions, after):
+    return np.asarray(after)[:2] * 1.0
+
+
 def too_many(before, actions, after):
     return np.zeros((len(after), 2))
 
@@ -91,7 +105,13 @@ def test_the_goal_among_vectors_is_drawn_where_it_is(task, expected):
 
 def test_rewards_that_are_not_what_they_should_be_are_told_in_one_line(explored, monkeypatch, capsys):
     run, folder = explored
-    for reward, told in ((too_many, "must return a number for each step"), (not_finite, "must be finite")):
+    for reward, told in (
+        (too_many, "must return a number for each step"),
+        (not_finite, "must be finite"),
+        (fails_with_many, "fails_with_many fails: KeyError in line .* of test_transfer.py: .*only two"),
+        (fails_on_the_host, "fails_on_the_host fails: IndexError"),
+        (fewer_than_asked, r"must return a number for each step, \(\d+,\) for \d+ steps, not \(2,\)"),
+    ):
         with pytest.raises(ValueError, match=told):
             farflung.transfer(run, reward=reward)
     with pytest.raises(ValueError, match="nothing to learn from offline"):

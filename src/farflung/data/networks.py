@@ -33,6 +33,9 @@ class Experience(NamedTuple):
     rewards: Float[Array, " step"]
     is_terminal: Bool[Array, " step"]
     """Whether the world has ended the episode with this step: nothing follows."""
+    returns: Float[Array, " step"] | None = None
+    """The discounted rewards from this step on, if whole episodes are known: the critics of implicit Q-learning then learn
+    these, and no estimate of their own."""
 
 
 class Learning(NamedTuple):
@@ -77,7 +80,8 @@ def learn(
 
     Implicit Q-learning (Kostrikov, Nair and Levine, 2022): $V(s)$ is an expectile of $Q(s, a)$ over the actions in the data,
     $Q(s, a)$ is $r + \gamma V(s')$, and the policy imitates the actions of the data, each with the weight $e^{\beta (Q - V)}$.
-    No value of an action outside the data is ever used, so the method suits the few episodes that a team collects.
+    No value of an action outside the data is ever used, so the method suits the few episodes that a team collects. Where whole
+    episodes are known, $Q(s, a)$ is what followed in the data, so a goal at the end of an episode counts from its first step on.
 
     TD3+BC (Fujimoto and Gu, 2021): the policy maximises a critic, and imitates the data beside it. The policy learns in every
     step here, not in every second one. Where the critic has no data, for example behind a wall, it fails.
@@ -112,6 +116,8 @@ def _implicit(
     states, next_states = see(batch.observations), see(batch.next_observations)
     following = jnp.clip(jax.lax.stop_gradient(jax.vmap(networks.value)(next_states)), *settings.value_bounds)
     target = batch.rewards + settings.discount * jnp.where(batch.is_terminal, 0.0, following)
+    if batch.returns is not None:
+        target = batch.returns
     ahead = jnp.min(_judged(slow.critics, states, batch.actions), axis=0) - jax.vmap(networks.value)(states)
     share = jnp.where(ahead > 0, settings.expectile, 1 - settings.expectile)
     weight = jnp.minimum(jnp.exp(settings.sharpness * jax.lax.stop_gradient(ahead)), _MOST_WEIGHT)

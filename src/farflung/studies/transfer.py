@@ -1,10 +1,12 @@
 """From exploration to a task: choose the best agent of a team for a reward, and learn from there."""
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from farflung.algorithms.actor_critic import ActorCritic
-from farflung.algorithms.task import Goal, OwnReward, Paid, Task, reward_function
+from farflung.algorithms.task import Goal, OwnReward, Paid, RewardFunction, Task, reward_function
 from farflung.config import Explore, Transfer
 from farflung.config.imports import import_object, name_of
 from farflung.config.reading import reason, where_raised
@@ -44,7 +46,7 @@ _UPDATES, _RATES = 100, {True: 0.001, False: 0.1}
 """Default updates, and default learning rates of networks and of tables."""
 _RANDOM_SHARE = 0.1
 """A table that learns a task starts with this share of random actions: an explorer's may be all but deterministic."""
-_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _OFFLINE_LOG_STD, _SHARPNESS = 256, 0.001, 128, -3.0, 60.0
+_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _OFFLINE_LOG_STD, _SHARPNESS = 256, 0.001, 128, -3.0, 3.0
 _GREEDY = 20.0
 """Logit of the best actions of a table that was learnt offline, against 0 for the others."""
 _BONUS_LEFT, _NOTHING = 5.0, 1e-30
@@ -131,7 +133,8 @@ def transfer_config(
     if not isinstance(team, TabularSoftmax | NeuralPolicy):
         raise ValueError("a task is learnt from farflung's policies, tables or networks: this team has its own")
     task = make_task(config, run, world, reward)
-    selection = select(jr.key(seed), world, team, task, config.episodes)
+    with _errors_of(task):
+        selection = select(jr.key(seed), world, team, task, config.episodes)
     if not selection.returns.any():
         told = f"no agent earned anything in {selection.returns.size} episodes ({config.task})"
         if config.method == "offline":
@@ -145,7 +148,8 @@ def transfer_config(
 
     def learn_task(checkpointer: Checkpointer | None) -> Run:
         training = begun(explore, world, algorithms, checkpointer)._replace(more=more)
-        return train_side_by_side([training], world, on_progress, loggers, live=True)[0]
+        with _errors_of(task):
+            return train_side_by_side([training], world, on_progress, loggers, live=True)[0]
 
     if out is None:
         return learn_task(None)
@@ -184,18 +188,56 @@ def make_task(config: Transfer, run: Run, world: World, reward: Reward | None = 
     return Goal(np.asarray(place, np.float32), float(radius))
 
 
+class _NamedReward:
+    """A user's reward function, whose errors are told in one line with its name."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+        self.error: ValueError | None = None
+        """The last error; JAX replaces those that are raised on the host by its own."""
+
+    def __call__(self, *rows: Any) -> Any:
+        self.error = None
+        try:
+            found = self.function(*rows)
+            if not isinstance(found, jax.Array):
+                found = np.asarray(found, np.float64)
+        except jax.errors.JAXTypeError:  # JAX can't trace it
+            raise
+        except Exception as error:  # it may raise anything
+            self.error = ValueError(f"the reward function {self.name} fails: {where_raised(error)}: {reason(error)}")
+            raise self.error from error
+        if found.shape != (number := len(rows[0]),):
+            must = f"must return a number for each step, ({number},) for {number} steps, not {found.shape}"
+            self.error = ValueError(f"the reward function {self.name} {must}")
+            raise self.error
+        return found
+
+
+_named_reward = functools.lru_cache(maxsize=8)(_NamedReward)
+"""The same object for the same function, so that programs are compiled once for it."""
+
+
 def _checked(function: Any, name: str, world: World) -> Task:
     """The task of a user's function, which is called once with two steps to see what it gives."""
     num_numbers = () if world.projection is None else (world.observation_size,)
     states = np.zeros((2, *num_numbers), np.int32 if world.projection is None else np.float32)
     actions = np.zeros((2, *world.actions.shape), world.actions.dtype)
+    named = _named_reward(function, name)
+    named(states, actions, states)
+    return reward_function(named, world)
+
+
+@contextlib.contextmanager
+def _errors_of(task: Task) -> Iterator[None]:
+    """Raises the error of a reward function itself instead of the one that JAX makes of it."""
     try:
-        found = np.asarray(function(states, actions, states), np.float64)
-    except Exception as error:  # it may raise anything
-        raise ValueError(f"the reward function {name} fails: {where_raised(error)}: {reason(error)}") from error
-    if found.shape != (2,):
-        raise ValueError(f"the reward function {name} must return a number for each step, (2,) for 2 steps, not {found.shape}")
-    return reward_function(function, world)
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        named = task.function if isinstance(task, RewardFunction) else None
+        if isinstance(named, _NamedReward) and named.error is not None:
+            raise named.error from error
+        raise
 
 
 def select(key: PRNGKeyArray, world: World, team: Any, task: Task, num_episodes: int) -> Selection:
@@ -350,7 +392,8 @@ def _implicit(
         raise ValueError("offline needs actions with bounds, and these have none: choose --method finetune")
     size = world.observation_size
     # In units of what follows a step, which vary by about 1.
-    spread = max(float(_to_go(selection.paid, config.discount)[np.asarray(selection.paid.is_part)].std()), 1e-6)
+    returns = _to_go(selection.paid, config.discount)[np.asarray(selection.paid.is_part)]
+    spread = max(float(returns.std()), 1e-6)
     executed = actions if isinstance(space, Discrete) else np.tanh(actions)
     data = Experience(
         jnp.asarray(before[:, :size]),
@@ -358,6 +401,7 @@ def _implicit(
         jnp.asarray(after[:, :size]),
         jnp.asarray(rewards / spread, jnp.float32),
         jnp.asarray(is_end),
+        jnp.asarray(returns / spread, jnp.float32),
     )
     learning = Learning(
         "iql",
