@@ -255,7 +255,14 @@ def test_networks_are_trained_by_the_actor_critic_unless_a_setting_is_for_pgpse(
 
 def test_settings_for_another_algorithm_are_refused():
     config = Explore("Pendulum-v1", algorithm="actor-critic", discount=0.9).resolved(has_vectors=True)
-    assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 16, 0.01, 1.0)
+    assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 8, 0.01, 1.0)
+    assert (config.combinations, config.warm_up, dataclasses.replace(config, policy="conditioned", warm_up=0.0).warm_up) == (
+        4,
+        0.1,
+        0,
+    )
+    assert Explore("point-gap", batch_size=2).combinations == 2
+    assert Explore("point-gap", independent=True).warm_up == Explore("point-gap", policy="shared-trunk").warm_up == 0
     assert dataclasses.replace(config, updates=8).discount == 0.9
     for policy in ("auto", "stationary"):
         with pytest.raises(ValueError, match="actor-critic trains networks, and maze-det has numbered states"):
@@ -332,6 +339,8 @@ def test_gains_of_several_combinations_are_the_mean_over_regrouped_teams():
 def test_warm_up_is_refused_where_it_has_no_effect():
     with pytest.raises(ValueError, match="a conditioned network learns from the data of all agents"):
         Explore("point-gap", policy="conditioned", warm_up=0.2)
+    with pytest.raises(ValueError, match="independent agents learn from their own data"):
+        Explore("point-gap", independent=True, warm_up=0.2)
     with pytest.raises(ValueError, match=r"warm_up must be at least 0 and at most 0.5, not 0.6"):
         Explore("point-gap", warm_up=0.6)
     assert algorithm_for(Explore("point-gap", warm_up=0.2, single=True), GAP).warm_up_updates is None

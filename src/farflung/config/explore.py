@@ -79,7 +79,7 @@ class Explore:
     """Weight of an action in the gradient: the team's entropy (total, as in the paper), that minus the mean of the other batch
     elements (leave_one_out), what the agent's trajectory adds (difference), what the states after the action add (causal), or
     MODULE:NAME of your own function."""
-    combinations: int = 1
+    combinations: Annotated[Derived[int], default_is("1; networks: 4, or the batch size if it is less", "INT")] = DERIVED
     """Number of regroupings of the batch into teams to average the credit over; for the credits difference and causal."""
     optimizer: Annotated[Derived[str], from_preset("optimizer", "{" + ",".join(options.OPTIMIZERS) + "}")] = DERIVED
     """Gradient ascent, Adam, natural gradient, or natural gradient with a fixed KL divergence per step (trust-region)."""
@@ -118,7 +118,7 @@ class Explore:
     """Factor of the actor-critic on the gain of a state for each step that it is away."""
     trace: float = 0.95
     """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
-    warm_up: float = 0.0
+    warm_up: Annotated[Derived[float], default_is("0.1 if each agent has a network of its own, else 0", "FLOAT")] = DERIVED
     """Share of the updates in which the actor-critic trains all agents as one policy, from the data of all; in as many updates
     after that, they part. For the policies neural and shared-trunk."""
     clip: float = 0.2
@@ -153,6 +153,11 @@ class Explore:
         for name, value in (options.NEURAL_PRESETS if self.is_neural else options.PRESETS)[self.preset].items():
             self._default(name, value)
         self._default("batch_size", options.BATCH_SIZE)
+        is_actor_critic = self.algorithm == options.ACTOR_CRITIC
+        most = min(self.batch_size, options.COMBINATIONS) if isinstance(self.batch_size, int) else 1
+        self._default("combinations", max(most, 1) if is_actor_critic and self.is_neural and self.credit == "causal" else 1)
+        learns_together = self.policy == "neural" and not self.independent
+        self._default("warm_up", options.WARM_UP if is_actor_critic and learns_together else 0.0)
         checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
             raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
@@ -212,7 +217,8 @@ class Explore:
             if "policy" in self.given:
                 self._check_no_table()
             return Explore(**{**self.given, "policy": "neural"}).resolved(has_vectors=True)
-        if self.algorithm == options.ALGORITHM and (unused := self.given.keys() & {*options.ONLY_FOR_ACTOR_CRITIC}):
+        unused = {name for name in options.ONLY_FOR_ACTOR_CRITIC if self.given.get(name)}
+        if self.algorithm == options.ALGORITHM and unused:
             raise ValueError(f"{' and '.join(sorted(unused))} are for the algorithm actor-critic, which trains networks")
         if has_vectors:
             return self
@@ -244,6 +250,7 @@ class Explore:
             "over_trajectories": options.ESTIMATORS[0],
         }
         defaults |= {field.name: field.default for field in fields(self) if field.name in options.ONLY_FOR_ACTOR_CRITIC}
+        defaults["warm_up"] = 0.0
         return {name: value for name, value in asdict(self).items() if name not in defaults or value != defaults[name]}
 
     @property
@@ -304,6 +311,8 @@ class Explore:
             )
         if self.warm_up and self.policy == "conditioned":
             raise ValueError("a conditioned network learns from the data of all agents at all times: leave out warm_up")
+        if self.warm_up and self.independent:
+            raise ValueError("independent agents learn from their own data alone: leave out warm_up")
 
     def _check_objective(self) -> None:
         checks.check_text("objective", self.objective)

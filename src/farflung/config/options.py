@@ -114,13 +114,15 @@ NEURAL_PRESETS: dict[str, dict[str, Any]] = {
 """Default settings for networks that PGPSE trains; the paper trains none, so its preset only takes over its credit and
 its single step."""
 ACTOR_CRITIC_PRESET: dict[str, Any] = {
-    "updates": 1000,
-    "batch_size": 16,
+    "updates": 2000,
+    "batch_size": 8,
     "entropy_bonus": 0.01,
     "bonus_decay": 1.0,
     "steps_per_batch": 16,
 }
 """Where the actor-critic's defaults differ from those."""
+COMBINATIONS, WARM_UP = 4, 0.1
+"""The actor-critic's default regroupings of a batch, and its default share of updates in which own networks learn as one."""
 ONLY_FOR_PGPSE = ("credit", "over_trajectories")
 """Settings that only one algorithm has."""
 ONLY_FOR_ACTOR_CRITIC = ("discount", "trace", "minibatches", "warm_up")

@@ -81,7 +81,7 @@ def learn(
     Implicit Q-learning (Kostrikov, Nair and Levine, 2022): $V(s)$ is an expectile of $Q(s, a)$ over the actions in the data,
     $Q(s, a)$ is $r + \gamma V(s')$, and the policy imitates the actions of the data, each with the weight $e^{\beta (Q - V)}$.
     No value of an action outside the data is ever used, so the method suits the few episodes that a team collects. Where whole
-    episodes are known, $Q(s, a)$ is what followed in the data, so a goal at the end of an episode counts from its first step on.
+    episodes are known, $Q(s, a)$ is what followed in the data, so a goal counts from the first step of its episode on.
 
     TD3+BC (Fujimoto and Gu, 2021): the policy maximises a critic, and imitates the data beside it. The policy learns in every
     step here, not in every second one. Where the critic has no data, for example behind a wall, it fails.

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from farflung.algorithms import Algorithm
 from farflung.config import Explore
 from farflung.config.checks import check_text
-from farflung.config.options import ALGORITHM
+from farflung.config.options import ACTOR_CRITIC, ALGORITHM
 from farflung.config.reading import check_version, file_size, member, read_arrays, read_object, reading, spend
 from farflung.policies import TabularSoftmax, networks_of, neural_team
 from farflung.policies.acting import TrainedTeam
@@ -297,6 +297,8 @@ def read_config(header: Mapping[str, Any]) -> Explore:
     if "checksum" in header and header["checksum"] != _checksum({key: header[key] for key in header if key != "checksum"}):
         raise ValueError(f"{CONFIG} is damaged")
     settings = {"algorithm": ALGORITHM} | (_DEFAULTS_OF_FORMAT_1 if number < 2 else {}) | header["config"]
+    if settings["algorithm"] == ACTOR_CRITIC:
+        settings = {"warm_up": 0.0} | settings
     if "entropy" in settings:  # until version 3 of the format, the objective had this name
         old = settings["entropy"]
         settings = {name: value for name, value in settings.items() if name != "entropy"} | {"objective": old}
