@@ -92,7 +92,10 @@ def test_an_episode_of_the_users_own_world_ends_where_is_over_says_so():
     world = farflung.from_jax(Falling(jnp.float32(1)))
     run = farflung.explore(world, **SMALL)
     lengths = np.isfinite(run.paths.features).all(axis=-1).sum(axis=-1)
-    assert lengths.max() < world.horizon + 1
+    heights = run.paths.features[..., 1]
+    np.testing.assert_array_equal(lengths < world.horizon + 1, np.isnan(heights[..., -1]))
+    assert np.any(lengths < world.horizon + 1)
+    assert (np.nanmin(heights[np.isnan(heights[..., -1])], axis=-1) < 0).all()
     dataset = farflung.collect(run, 6)
     assert dataset.terminated.all()
     assert (dataset.observations[np.arange(6), dataset.lengths, 1] < 0).all()
