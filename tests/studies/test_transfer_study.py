@@ -1,13 +1,18 @@
 """The parts of the transfer study that need no training: goals, routes, curves, claims and the page."""
 
+import dataclasses
+from collections import Counter
+
 import numpy as np
 import pytest
+from tests.studies.pages import check_in_browser, check_self_contained, needs_browser
 
 import farflung
 from farflung.cli import main
 from farflung.config import TransferStudy
 from farflung.scale.local import Locally
-from farflung.studies.transfer_study.experiment import Study, num_routes, study_transfer
+from farflung.studies.explore import begun
+from farflung.studies.transfer_study.experiment import Study, num_routes, run_of, study_transfer, study_world
 from farflung.studies.transfer_study.goals import DOOR_KEY, best_success, make_study_world
 from farflung.studies.transfer_study.report import claims, write_study
 from farflung.studies.transfer_study.results import KINDS, Diversity, Learning, WorldStudy, read_world
@@ -115,6 +120,44 @@ def test_the_page_shows_all_verdicts_and_numbers(tmp_path):
     assert {path.name for path in (tmp_path / "page" / "data").iterdir()} == {"claims.csv", "success.csv", "diversity.csv"}
 
 
+def test_cells_lead_to_the_pages_of_the_runs_that_are_kept(tmp_path):
+    study = Study(TransferStudy(worlds=("maze-stoc",), seeds=4, goals=5), [world_study([0.9] * 3, [0.0] * 3)], [])
+    for kind in ("team", "single"):  # and none of independent agents
+        page = tmp_path / run_of("maze-stoc", kind) / "index.html"
+        page.parent.mkdir(parents=True)
+        page.write_text("a run")
+    summary = write_study(study, tmp_path, began=0.0)
+    links = Counter(link for link in check_self_contained(tmp_path / "index.html").links if not link.startswith("#"))
+    num_verdicts = sum(sum(counts.values()) for counts in summary["claims"].values())
+    # The team's: all verdicts, three rows of goals to pay, five numbers of its results and three of its diversity.
+    assert links == {
+        "runs/maze-stoc/team/index.html": num_verdicts + 3 + 5 + 3,
+        "runs/maze-stoc/single/index.html": 5 + 3,
+    }
+    assert "All other\ncells lead nowhere" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    without = tmp_path / "without"
+    write_study(study, without, began=0.0)
+    text = (without / "index.html").read_text(encoding="utf-8")
+    assert "runs/" not in text
+    assert "lead to" not in text
+
+
+@needs_browser
+def test_the_page_opens_in_a_browser(tmp_path):
+    study = Study(TransferStudy(worlds=("maze-stoc",), seeds=4, goals=5), [world_study([0.9] * 3, [0.0] * 3)], [])
+    page = tmp_path / run_of("maze-stoc", "team") / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("<!doctype html><title>a run</title>")
+
+    def follow(tab):
+        tab.get_by_role("link", name="holds").first.click()
+        assert tab.title() == "a run"
+        tab.go_back()
+
+    write_study(study, tmp_path, began=0.0)
+    check_in_browser(tmp_path / "index.html", follow)
+
+
 def test_results_of_a_world_are_read_as_they_were_written():
     study = world_study([0.9] * 3, [0.0] * 3)
     content = study.to_bytes()
@@ -142,15 +185,50 @@ def test_a_study_keeps_finished_worlds_and_gives_every_way_to_begin_the_same_ste
         assert most - per_update < own.steps[-1] <= most, kind
     first = found.learning["team"].steps[0] - found.learning["scratch"].steps[0]
     assert first == found.explored_steps + 2 * 2 * 2 * 20  # exploration, and the choice for two goals
+    run = farflung.load_run(tmp_path / "study" / run_of("maze-stoc", "single"))
+    assert (run.config.single, run.config.updates, run.config.seeds) == (True, 2, (0, 1))
+    assert (tmp_path / "study" / run_of("maze-stoc", "team") / "index.html").exists()
     monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", None)
     with farflung.runs.destinations.claimed(tmp_path / "study") as place:
         (again,) = study_transfer(config, place).worlds
     np.testing.assert_array_equal(again.learning["team"].success, found.learning["team"].success)
 
 
+def test_a_study_reads_the_runs_that_it_has_kept_and_trains_those_that_are_broken_again(tmp_path, monkeypatch):
+    config = TransferStudy(worlds=("maze-stoc",), agents=2, goals=2, episodes=2, updates=2, learning_updates=3, seeds=2)
+    runs = {kind: tmp_path / run_of("maze-stoc", kind) for kind in ("team", "independent", "single")}
+    first = study_world(config, "maze-stoc", lambda *_: None, tmp_path)
+    policies = {kind: (folder / "policies.npz").read_bytes() for kind, folder in runs.items()}
+    (runs["independent"] / "policies.npz").write_bytes(b"broken")
+    (runs["single"] / "config.json").write_text("{")
+    trained = []
+
+    def begin(given, *rest):
+        trained.append((given.independent, given.single))
+        return begun(given, *rest)
+
+    monkeypatch.setattr("farflung.studies.explore.begun", begin)
+    second = study_world(config, "maze-stoc", lambda *_: None, tmp_path)
+    assert trained == [(True, False), (False, True)]
+    assert {kind: (folder / "policies.npz").read_bytes() for kind, folder in runs.items()} == policies
+    assert second.to_bytes() == first.to_bytes()
+
+
+def test_a_study_with_other_settings_is_replaced_only_by_force(tmp_path):
+    config = TransferStudy(worlds=("maze-stoc",), agents=2, goals=2, episodes=2, updates=2, learning_updates=2, seeds=2)
+    with farflung.runs.destinations.claimed(tmp_path / "study") as place:
+        write_study(study_transfer(config, place), place, began=0.0)
+    other = dataclasses.replace(config, updates=3)
+    with farflung.runs.destinations.claimed(tmp_path / "study") as place:
+        with pytest.raises(ValueError, match="--force"):
+            study_transfer(other, place)
+        write_study(study_transfer(other, place, force=True), place, began=0.0)
+    assert farflung.load_run(tmp_path / "study" / run_of("maze-stoc", "team")).config.updates == 3
+
+
 def test_a_launcher_studies_the_worlds_that_are_missing(tmp_path, monkeypatch, capsys):
     found = world_study([0.9] * 3, [0.0] * 3)
-    monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", lambda config, name, report: found)
+    monkeypatch.setattr("farflung.studies.transfer_study.experiment.study_world", lambda config, name, report, folder: found)
     monkeypatch.setattr("farflung.cli.tasks.made", lambda options, logs: Locally(lambda job, status: None))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     command = ["transfer-study", "--worlds", "maze-stoc", "--seeds", "4", "--goals", "5", "--quiet"]

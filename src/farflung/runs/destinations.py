@@ -25,7 +25,7 @@ from farflung.runs.interrupts import uninterrupted
 
 UNFINISHED = "unfinished"
 _RESULT_SUFFIXES = {".json", ".csv", ".npz", ".png", ".svg", ".html"}
-_RESULT_FOLDERS = {"data", "figures", "jobs", "runs"}
+_RESULT_FOLDERS = {"data", "figures", "jobs", "runs", "worlds"}
 """What results consist of: `--force` removes nothing else."""
 LOCK = "lock"
 """The lock file, which names the process that holds the lock."""

@@ -1,5 +1,6 @@
 """Explore once, then learn many goals: all ways to begin have the same number of environment steps in total."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -24,9 +25,9 @@ from farflung.config.reading import member, read_bytes
 from farflung.policies import Networks, neural_team, softmax_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts
-from farflung.runs.destinations import Destination, open_collection
+from farflung.runs.destinations import CONFIG, Destination, claimed, open_collection
 from farflung.runs.files import add_file
-from farflung.runs.run import steps_per_update
+from farflung.runs.run import discard_run, load_run, steps_per_update
 from farflung.studies.explore import explore_config
 from farflung.studies.suite import SuiteStatus
 from farflung.studies.transfer import start_from
@@ -37,6 +38,8 @@ from farflung.training.loop import train
 
 _FOLDER = "worlds"
 """Where the results of each world are kept."""
+EXPLORERS: dict[str, dict[str, Any]] = {"team": {}, "independent": {"independent": True}, "single": {"single": True}}
+"""The ways to explore whose runs are kept, with their settings."""
 _PARTS = 9
 """Parts of the work in a world, for the progress bar."""
 _BATCH, _HIDDEN = 16, (32, 32)
@@ -111,7 +114,7 @@ def study_transfer(
                 on_progress(SuiteStatus(_PARTS * number + done, _PARTS * len(names), f"{name}: {what}"))
 
         if name not in found:
-            found[name] = study_world(config, name, report)
+            found[name] = study_world(config, name, report, None if out is None else out.folder)
             if out is not None:
                 _save(found[name], out.folder)
             jax.clear_caches()
@@ -124,7 +127,7 @@ def study_here(
     """A job: studies worlds and saves their results in the folder of the study."""
     with interrupts.stoppable():
         for name in worlds:
-            _save(study_world(config, name, lambda *_: interrupts.check()), Path(out))
+            _save(study_world(config, name, lambda *_: interrupts.check(), Path(out)), Path(out))
     return {}
 
 
@@ -150,11 +153,22 @@ def is_finished(name: str, folder: Path) -> bool:
     return (folder / _FOLDER / f"{name}.npz").exists()
 
 
-def study_world(config: TransferStudy, name: str, report: Report) -> WorldStudy:
-    """Explores in one world, and learns its goals from all beginnings."""
+def run_of(world: str, kind: str) -> str:
+    """The folder of the run of a way to explore, in the folder of the study."""
+    return f"runs/{world}/{kind}"
+
+
+def study_world(config: TransferStudy, name: str, report: Report, folder: Path | None = None) -> WorldStudy:
+    """Explores in one world, and learns its goals from all beginnings.
+
+    Args:
+        folder: of the study; the runs of those that explore are kept there.
+    """
     studied = make_study_world(name, config.goals)
     world, seeds, goals = studied.world, config.seed_values, studied.goals
-    teams, explored_steps = _explored(config, studied, report)
+    teams, explored_steps = _explored(
+        config, studied, report, lambda kind: None if folder is None else folder / run_of(name, kind)
+    )
     for kind, scale, number in (("random", 1.0, config.agents), ("scratch", 0.01, 1)):
         teams[kind] = [_new_team(studied, seed, number, scale) for seed in seeds]
     starts: dict[str, list[list[Any]]] = {}
@@ -199,24 +213,36 @@ def study_world(config: TransferStudy, name: str, report: Report) -> WorldStudy:
     return WorldStudy(name, goals, explored_steps, learning, diversity)
 
 
-def _explored(config: TransferStudy, studied: StudyWorld, report: Report) -> tuple[dict[str, list[Any]], int]:
+def _explored(
+    config: TransferStudy, studied: StudyWorld, report: Report, place_of: Callable[[str], Path | None]
+) -> tuple[dict[str, list[Any]], int]:
     """The teams of all seeds that explored in three ways, and the environment steps that each of them took."""
     about: dict[str, Any] = {"agents": config.agents, "updates": config.updates, "seeds": config.seed_values}
     about |= {"hidden": _HIDDEN} if studied.is_neural else {"policy": "stationary"}
     teams: dict[str, list[Any]] = {}
     steps = set()
-    ways: dict[str, dict[str, Any]] = {"team": {}, "independent": {"independent": True}, "single": {"single": True}}
-    for number, (kind, changes) in enumerate(ways.items()):
+    for number, (kind, changes) in enumerate(EXPLORERS.items()):
         report(number, KINDS[kind])
         # By PGPSE in all worlds, so that they differ in nothing else.
         settings = Explore(studied.name, algorithm=ALGORITHM, batch_size=_BATCH, **about, **changes)
-        explored = explore_config(settings, studied.world, given=(), live=False)
+        with contextlib.nullcontext() if (folder := place_of(kind)) is None else claimed(_readable(folder)) as place:
+            explored = explore_config(settings, studied.world, given=(), out=place, live=False)
         if explored.summary["is_interrupted"]:
             raise interrupts.Stopped
         teams[kind] = [explored.team(seed).policies for seed in config.seed_values]
         steps.add(config.updates * steps_per_update(explored.config, studied.world))
     (same,) = steps
     return teams, same
+
+
+def _readable(folder: Path) -> Path:
+    """The folder of a run; a run in it that cannot be read is removed, and trained again."""
+    if (folder / CONFIG).exists():
+        try:
+            load_run(folder)
+        except ValueError:
+            discard_run(folder)
+    return folder
 
 
 def _new_team(studied: StudyWorld, seed: int, number: int, scale: float) -> Any:

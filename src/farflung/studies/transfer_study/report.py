@@ -15,13 +15,14 @@ from matplotlib.figure import Figure
 from farflung.figures.pages import VERDICT_CLASSES, Chart, Plot, Table, Value, versions, write_page
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE
 from farflung.runs.destinations import Destination
+from farflung.runs.run import PAGE
 from farflung.runs.statistics import Difference, contrast, corrected, mean_difference
 from farflung.studies.compare.comparison import Estimate, has_rliable, interval_of_mean
-from farflung.studies.transfer_study.experiment import Study
+from farflung.studies.transfer_study.experiment import EXPLORERS, Study, run_of
 from farflung.studies.transfer_study.results import EXPLORED, KINDS, SOLVED, WorldStudy
 
 _COLORS = dict(
-    zip(KINDS, (BLUE, GREEN, ORANGE, "#7b4fa3", "#b8860b", GREY, RED, "#000000"), strict=True),
+    zip(KINDS, (BLUE, GREEN, ORANGE, "#7b4fa3", "#b8860b", GREY, RED, "#0e7490"), strict=True),
 )
 
 _WITH_BANDS = ("team", "scratch")
@@ -79,7 +80,7 @@ def _measured(world: WorldStudy) -> Iterator[Claim]:
 
 def write_study(study: Study, out: str | Path | Destination, began: float) -> dict[str, Any]:
     """Writes `index.html`, `figures/` and `data/` into the folder `out` and returns a summary."""
-    decided = claims(study)
+    decided, pages = claims(study), _pages(study, out.folder if isinstance(out, Destination) else Path(out))
     counts = {
         statement: dict(Counter(claim.verdict for claim in decided if claim.statement == statement))
         for statement in dict.fromkeys(claim.statement for claim in decided)
@@ -92,10 +93,11 @@ def write_study(study: Study, out: str | Path | Destination, began: float) -> di
         "solved": SOLVED,
         "has_rliable": has_rliable(),
         "together": _together_table(study),
-        "claims": _claim_tables(study, decided),
-        "results": [_result_table(world) for world in study.worlds],
-        "paying": _paying_table(study),
-        "agents": _diversity_table(study),
+        "claims": _claim_tables(study, decided, pages),
+        "results": [_result_table(world, pages) for world in study.worlds],
+        "paying": _paying_table(study, pages),
+        "has_runs": bool(pages),
+        "agents": _diversity_table(study, pages),
         "settings": {
             "versions": versions(),
             "seeds": str(study.config.seeds),
@@ -117,6 +119,21 @@ def write_study(study: Study, out: str | Path | Destination, began: float) -> di
         )
     summary = write_page("transfer.html.j2", values, plots, _tables(study, decided), out, began)
     return summary | {"claims": counts}
+
+
+_Pages = Mapping[tuple[str, str], str]
+"""The pages of runs, by the world and the way to begin."""
+
+
+def _pages(study: Study, folder: Path) -> _Pages:
+    links = {(world.name, kind): f"{run_of(world.name, kind)}/{PAGE}" for world in study.worlds for kind in EXPLORERS}
+    return {key: link for key, link in links.items() if (folder / link).is_file()}
+
+
+def _linked(text: str, world: str, kind: str, pages: _Pages) -> str | Value:
+    """A cell that leads to the page of its run, if there is one."""
+    link = pages.get((world, kind))
+    return text if link is None else Value(text, "", link=link)
 
 
 def _bands(world: WorldStudy) -> dict[str, Estimate]:
@@ -163,7 +180,7 @@ def _curves(world: WorldStudy, bands: Mapping[str, Estimate]) -> Figure:
     return figure
 
 
-def _claim_tables(study: Study, decided: Sequence[Claim]) -> list[Table]:
+def _claim_tables(study: Study, decided: Sequence[Claim], pages: _Pages) -> list[Table]:
     tables = []
     for statement in dict.fromkeys(claim.statement for claim in decided):
         own = [claim for claim in decided if claim.statement == statement]
@@ -171,20 +188,21 @@ def _claim_tables(study: Study, decided: Sequence[Claim]) -> list[Table]:
         rows = []
         for kind in kinds:
             found = {claim.world: claim for claim in own if claim.against == kind}
-            cells = [_cell(found[world.name]) if world.name in found else "" for world in study.worlds]
+            cells = [_cell(found[world.name], pages) if world.name in found else "" for world in study.worlds]
             rows.append((KINDS[kind], cells))
         head = ("against", *(world.name for world in study.worlds))
         tables.append(Table(head, rows, f"{statement[0].upper()}{statement[1:]} (differences: {own[0].unit})"))
     return tables
 
 
-def _cell(claim: Claim) -> Value:
+def _cell(claim: Claim, pages: _Pages) -> Value:
     difference = claim.difference
     interval = f"{difference.value:+.3g} ({difference.low:+.2g} to {difference.high:+.2g})"
-    return Value(claim.verdict, VERDICT_CLASSES[claim.verdict], (interval, f"p = {claim.p_holm:.2g} after Holm"))
+    notes = (interval, f"p = {claim.p_holm:.2g} after Holm")
+    return Value(claim.verdict, VERDICT_CLASSES[claim.verdict], notes, pages.get((claim.world, "team"), ""))
 
 
-def _result_table(world: WorldStudy) -> Table:
+def _result_table(world: WorldStudy, pages: _Pages) -> Table:
     rows = []
     for kind, own in world.learning.items():
         steps, never = interval_of_mean(own.steps_to_solve.mean(axis=1)[:, None]), 1 - own.ever_solved.mean()
@@ -196,7 +214,7 @@ def _result_table(world: WorldStudy) -> Table:
             _interval(own.area(world.most_steps), 3),
             f"{steps.value:,.0f} ({steps.low:,.0f} to {steps.high:,.0f}){at_least}",
         )
-        rows.append((KINDS[kind], cells))
+        rows.append((KINDS[kind], [_linked(cell, world.name, kind, pages) for cell in cells]))
     head = ("", "success before learning", "final success", "goals solved", "area", f"steps to {100 * SOLVED:.0f}% success")
     return Table(head, rows, f"{world.name}: {len(world.goals)} goals, {world.explored_steps:,} steps of exploration")
 
@@ -223,21 +241,24 @@ def _together_table(study: Study) -> Table:
     return Table(head, rows)
 
 
-def _paying_table(study: Study) -> Table:
+def _paying_table(study: Study, pages: _Pages) -> Table:
     rows = []
     for kind in _ALONE:
         numbers = [world.goals_to_pay(kind) for world in study.worlds]
-        rows.append((KINDS[kind], [f"{math.ceil(number):,} goals" if math.isfinite(number) else "never" for number in numbers]))
+        texts = [f"{math.ceil(number):,} goals" if math.isfinite(number) else "never" for number in numbers]
+        own = zip(texts, study.worlds, strict=True)
+        rows.append((KINDS[kind], [_linked(text, world.name, "team", pages) for text, world in own]))
     return Table(("against", *(world.name for world in study.worlds)), rows)
 
 
-def _diversity_table(study: Study) -> Table:
+def _diversity_table(study: Study, pages: _Pages) -> Table:
     rows = []
     for kind in ("team", "independent", "single", "random", "archive"):
         cells = []
         for world in study.worlds:
             own = world.diversity.get(kind)
-            cells += ["", "", ""] if own is None else [f"{np.mean(column):.2f}" for column in own]
+            texts = ["", "", ""] if own is None else [f"{np.mean(column):.2f}" for column in own]
+            cells += [_linked(text, world.name, kind, pages) for text in texts]
         rows.append((KINDS[kind], cells))
     return Table(("",), rows, "", [world.name for world in study.worlds], ("routes", "coverage", "QD score"))
 
