@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from pages import check_in_browser, check_self_contained, needs_browser
+from pages import cells_without_link, check_in_browser, check_self_contained, needs_browser
 
 from farflung import Ablate, ablate
 from farflung.cli import main
@@ -125,6 +125,10 @@ def test_the_page_has_the_numbers(page, found):
     with (page.parent / "data" / "percentages.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["variant"] == "independent"]
     assert [float(row["percent_of_ceiling"]) for row in rows] == found.outcome(ROOM, "independent").percentages.tolist()
+
+
+def test_every_number_leads_to_a_run(page, found):
+    assert cells_without_link(page) == [f"{rate:g}" for rate in found.rates.values()]
 
 
 @needs_browser

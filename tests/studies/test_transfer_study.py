@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tests.studies.pages import check_in_browser, check_self_contained, needs_browser
+from pages import check_in_browser, check_self_contained, needs_browser
 
 import farflung
 from farflung.cli import main

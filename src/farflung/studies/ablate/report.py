@@ -106,29 +106,29 @@ def _summary_table(ablation: Ablation) -> Table:
     for setting in ablation.settings:
         paper, own = ablation.outcome(setting, "paper"), ablation.outcome(setting, DEFAULTS)
         times = ablation.times_fewer(setting, DEFAULTS)
-        texts = (
-            f"{paper.percentages.mean():.2f}%",
-            f"{own.percentages.mean():.2f}%",
-            f"{ablation.paper_steps[setting]:,}",
-            _or_never(own.steps_to_paper),
-            "" if times is None else f"{times:,.0f} x",
+        cells = (
+            ("paper", f"{paper.percentages.mean():.2f}%"),
+            (DEFAULTS, f"{own.percentages.mean():.2f}%"),
+            ("paper", f"{ablation.paper_steps[setting]:,}"),
+            (DEFAULTS, _or_never(own.steps_to_paper)),
+            (DEFAULTS, "" if times is None else f"{times:,.0f} x"),
         )
-        rows.append((str(setting), texts))
+        rows.append((str(setting), [_linked(text, setting, variant) if text else "" for variant, text in cells]))
     ends = ("final, paper's preset", "final, defaults")
     return Table(("setting", *ends, "steps, paper's preset", "steps, defaults to the same entropy", "fewer"), rows)
 
 
 def _step_table(ablation: Ablation, setting: Setting) -> Table:
-    def text(variant: str) -> str:
+    def cell(variant: str) -> Value:
         outcome, times = ablation.outcome(setting, variant), ablation.times_fewer(setting, variant)
         fewer = "" if times is None else f" ({times:,.0f} x fewer)"
         steps = (outcome.steps_to_paper, outcome.steps_to_95, outcome.steps_to_99)
         to_paper, to_95, to_99 = map(_or_never, steps)
-        return f"{to_paper}{fewer} · {to_95} · {to_99}"
+        return _linked(f"{to_paper}{fewer} · {to_95} · {to_99}", setting, variant)
 
     optimizers = ablation.config.optimizers
     rows = [
-        (credit, [text(ablation.best(Pair(credit, optimizer))) for optimizer in optimizers])
+        (credit, [cell(ablation.best(Pair(credit, optimizer))) for optimizer in optimizers])
         for credit in ablation.config.credits
     ]
     caption = f"{setting}: the paper's preset takes {ablation.paper_steps[setting]:,} steps"
@@ -161,20 +161,22 @@ def _variance_table(ablation: Ablation) -> Table:
     columns = [*CREDITS, COMBINED]
     rows: list[Row] = []
     for (setting, stage), found in ablation.variances.items():
-        verdict = Value("yes", "holds") if is_ordered(found) else Value("no", "fails")
-        rows.append((f"{setting}, {stage}", [*(f"{found[credit]:.3g}" for credit in columns), verdict]))
+        verdict = ("yes", "holds") if is_ordered(found) else ("no", "fails")
+        numbers = [_linked(f"{found[credit]:.3g}", setting, DEFAULTS) for credit in columns]
+        rows.append((f"{setting}, {stage}", [*numbers, Value(*verdict, link=_page_of(setting, DEFAULTS))]))
     return Table(("setting and stage", *columns, "falls from left to right"), rows)
 
 
 def _together_table(ablation: Ablation, comparisons: _Comparisons) -> Table:
-    def value(difference: Difference) -> Value:
+    def value(difference: Difference, setting: Setting) -> Value:
         interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if np.isfinite(difference.low) else ""
-        return Value(f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict])
+        text, style = f"{difference.value:+.2f}{interval}, {difference.verdict}", VERDICT_CLASSES[difference.verdict]
+        return Value(text, style, link=_page_of(setting, DEFAULTS))
 
     rows: list[Row] = []
     for setting in ablation.settings:
         percentages = [_linked(_percent(ablation, setting, each), setting, each) for each in (DEFAULTS, *BASELINES)]
-        rows.append((str(setting), [*percentages, *(value(comparisons[setting, baseline]) for baseline in BASELINES)]))
+        rows.append((str(setting), [*percentages, *(value(comparisons[setting, baseline], setting) for baseline in BASELINES)]))
     head = ("setting", "team", "one policy", "independent agents", "team above one policy", "team above independent agents")
     return Table(head, rows)
 
@@ -187,7 +189,7 @@ def _objective_table(ablation: Ablation) -> Table:
             found = {name: values.mean() for name, values in _final(ablation, setting, variant).items()}
             texts = [f"{found[name]:.3f}" for name in _OBJECTIVE_METRICS]
             texts[0] = f"{texts[0]} ({ablation.outcome(setting, variant).percentages.mean():.1f}%)"
-            rows.append((f"{setting}: {objective}", [_linked(texts[0], setting, variant), *texts[1:]]))
+            rows.append((f"{setting}: {objective}", [_linked(text, setting, variant) for text in texts]))
     return Table(("maximised", *_OBJECTIVE_METRICS.values()), rows)
 
 
@@ -227,7 +229,11 @@ def _percent(ablation: Ablation, setting: Setting, variant: str) -> str:
 
 def _linked(text: str, setting: Setting, variant: str) -> Value:
     """A cell that leads to the page of a run."""
-    return Value(text, "", link=f"{folder_of(setting, variant)}/{PAGE}")
+    return Value(text, "", link=_page_of(setting, variant))
+
+
+def _page_of(setting: Setting, variant: str) -> str:
+    return f"{folder_of(setting, variant)}/{PAGE}"
 
 
 def _or_never(steps: int | None) -> str:

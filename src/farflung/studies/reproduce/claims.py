@@ -114,6 +114,8 @@ class Claim(NamedTuple):
     unit: str
     p_holm: float = 1.0
     """The p-value after Holm's correction for all settings of the claim."""
+    kind: str = "team"
+    """Whose run shows it."""
 
     @property
     def verdict(self) -> Verdict:
@@ -239,7 +241,7 @@ def _measured(findings: Findings) -> Iterator[Claim]:
     for world in findings.worlds:
         for agents in findings.agents:
             saved = math.log2(findings.samples_needed_uniform) - needed[Cell(world, agents, "single")]
-            yield Claim(statement, where, figure, world, str(agents), contrast((1,), saved), within_epsilon)
+            yield Claim(statement, where, figure, world, str(agents), contrast((1,), saved), within_epsilon, kind="single")
 
 
 def _diminishing_returns(findings: Findings) -> Iterator[Claim]:

@@ -85,7 +85,7 @@ def _values(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
         "verdicts": _verdict_table(decided),
         "num_claims": _num_claims(decided),
         "chance": next(iter(reproduction.findings.values())).untrained_success,
-        "leads": {str(training): _lead_table(found) for training, found in reproduction.findings.items()},
+        "leads": {str(training): _lead_table(found, training) for training, found in reproduction.findings.items()},
         "ceilings": _ceiling_table(reproduction),
         "settings": _settings(reproduction, runs[0]),
     }
@@ -236,7 +236,7 @@ def _claim(statement: str, decided: _Claims) -> dict[str, Any]:
         columns = dict.fromkeys(claim.agents for claim in own)
         head = ["", *(f"m = {agents}" if agents[:1].isdigit() else agents or "difference" for agents in columns)]
         worlds = dict.fromkeys(claim.world for claim in own)
-        rows = [(world, [_value(claim) for claim in own if claim.world == world]) for world in worlds]
+        rows = [(world, [_value(claim, training) for claim in own if claim.world == world]) for world in worlds]
         tables[str(training)] = Table(head, rows)
         verdicts = Counter(claim.verdict for claim in own)
         against = f", against it in {verdicts['does not hold']}" if verdicts["does not hold"] else ""
@@ -244,7 +244,7 @@ def _claim(statement: str, decided: _Claims) -> dict[str, Any]:
     return {"statement": _capital(statement), "where": first.where, "unit": first.unit, "tables": tables, "held": held}
 
 
-def _value(claim: Claim) -> Value:
+def _value(claim: Claim, training: Training) -> Value:
     value, low, high, p_value = claim.difference
     if low == high:
         notes: tuple[str, ...] = ("computed exactly",)
@@ -252,20 +252,29 @@ def _value(claim: Claim) -> Value:
         notes = ("one seed",)
     else:
         notes = (f"{low:+.3f} to {high:+.3f}", f"p {_p(p_value)}, Holm {_p(claim.p_holm)}")
-    return Value(f"{value:+.3f}", VERDICT_CLASSES[claim.verdict], (*notes, claim.verdict))
+    # A claim about several team sizes, or about a theorem, belongs to no run.
+    link = _page_of(training, Cell(claim.world, int(claim.agents), claim.kind)) if claim.agents.isdigit() else ""
+    return Value(f"{value:+.3f}", VERDICT_CLASSES[claim.verdict], (*notes, claim.verdict), link)
+
+
+def _page_of(training: Training, cell: Cell) -> str:
+    """Where the page of a run is."""
+    return f"{folder_of(training, cell)}/{PAGE}"
 
 
 def _p(p_value: float) -> str:
     return "< .001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def _lead_table(findings: Findings) -> Table:
+def _lead_table(findings: Findings, training: Training) -> Table:
     rows = []
     for world in findings.worlds:
         found = [lead(findings, world, agents) for agents in findings.agents]
         texts = ["never ahead for good" if each.ahead_from is None else f"from update {each.ahead_from:,} on" for each in found]
         deficits = [f"behind by up to {each.largest_deficit:.3f}" if each.largest_deficit else "never behind" for each in found]
-        rows.append((world, [Value(text, "", (more,)) for text, more in zip(texts, deficits, strict=True)]))
+        pages = [_page_of(training, Cell(world, agents, "team")) for agents in findings.agents]
+        cells = zip(texts, deficits, pages, strict=True)
+        rows.append((world, [Value(text, "", (more,), page) for text, more, page in cells]))
     return Table(["", *(f"m = {agents}" for agents in findings.agents)], rows)
 
 
@@ -275,8 +284,8 @@ def _ceiling_table(reproduction: Reproduction) -> Table:
         cells: list[str | Value] = [f"{ceiling.normalized_bound:.4f}", "exact" if ceiling.exact else "upper bound"]
         for training, findings in reproduction.findings.items():
             for cell in (Cell(world, agents, kind) for kind in ("team", "single")):
-                page = f"{folder_of(training, cell)}/{PAGE}"
-                cells.append(Value(f"{findings.percent_of_ceiling(cell).mean():.1f}%", "", link=page))
+                percentage = f"{findings.percent_of_ceiling(cell).mean():.1f}%"
+                cells.append(Value(percentage, "", link=_page_of(training, cell)))
         rows.append((f"{world}, m\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{agents}", cells))
     head = ["setting", "ceiling, in units of log 43", "kind of ceiling"]
     groups = [training_name(training) for training in reproduction.findings]
