@@ -1,17 +1,20 @@
-"""The share of the training time that checkpoints take, and whether memory stays constant."""
+"""The shares of the training time that checkpoints and episodes to look at take, and whether memory stays constant."""
 
 import json
+import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import tyro
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Train a team of the paper's size and measure the time of its checkpoints."""
+    """Train a team of the paper's size and measure the time of its checkpoints and of the episodes to look at."""
 
     world: str = "maze-stoc"
     agents: int = 6
@@ -19,6 +22,8 @@ class Checkpoints:
     """Updates, with the paper's preset."""
     between: int = 500
     """Updates between two checkpoints; far fewer than by default, so that there are enough checkpoints to measure."""
+    pairs: int = 5
+    """Trainings with and without episodes to look at, in turns."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -35,6 +40,8 @@ class Result:
     megabytes_at_a_tenth: float
     megabytes_at_the_end: float
     """Resident memory."""
+    share_of_playback: float
+    """By how much a training is longer that keeps episodes to look at, relative to one that keeps none: the median."""
 
 
 def measure(config: Checkpoints) -> Result:
@@ -75,7 +82,25 @@ def measure(config: Checkpoints) -> Result:
         sum(seconds) / training,
         resident[len(resident) // 10],
         resident[-1],
+        statistics.median(_seconds(config, keeps=True) / _seconds(config, keeps=False) - 1 for _ in range(config.pairs)),
     )
+
+
+def _seconds(config: Checkpoints, *, keeps: bool) -> float:
+    """The time of a training, without compilation; without episodes, nothing is taken from the batches."""
+    import jax
+
+    from farflung.studies.explore import explore
+
+    jax.clear_caches()
+    with ExitStack() as stack:
+        if not keeps:
+            stack.enter_context(patch("farflung.studies.trials.moments_of", return_value=[]))
+            stack.enter_context(patch("farflung.training.compiled.shown_of", lambda world, states: states[:0]))
+        run = explore(config.world, agents=config.agents, preset="paper", updates=config.updates, live=False)
+    if (run.playback is not None) != keeps:
+        raise RuntimeError("the benchmark no longer reaches what keeps episodes")
+    return float(run.summary["seconds"])
 
 
 def _megabytes() -> float:
@@ -93,6 +118,7 @@ def main(config: Checkpoints) -> None:
         f"{found.share_as_run:.2%} of the time, {found.share_by_default:.3%} with one every two minutes; "
         f"memory {found.megabytes_at_a_tenth:.0f} MB after a tenth, {found.megabytes_at_the_end:.0f} MB at the end"
     )
+    print(f"episodes to look at: {found.share_of_playback:+.2%} of the training time (median of {config.pairs} pairs)")
 
 
 if __name__ == "__main__":

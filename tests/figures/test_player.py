@@ -64,6 +64,35 @@ def test_episodes_that_end_early_stop_on_the_page(run):
     assert np.isfinite(shown[:, :, :3]).all()
 
 
+@needs_browser
+def test_agents_and_bodies_stay_where_their_episode_ended(run, tmp_path):
+    states = np.array(run.playback.moments)
+    states[..., 3:] = run.world.num_states
+    page = described(dataclasses.replace(run, playback=Playback(0, run.playback.updates, states)), "team")
+    limbs = np.zeros((2, 5, 1, 2, 3), "<u2")  # [path, time, limb, end, axis]
+    limbs[..., 1, :] = 60_000
+    limbs[1, 3:] = 65_535
+    body = {"low": [0, 0, 0], "high": [1, 1, 1], "radii": [0.1], "shape": [2, 5, 1], "stride": 1}
+    page["body"] = body | {"points": base64.b64encode(limbs.tobytes()).decode()}
+    path = tmp_path / "index.html"
+    path.write_text(run_page([page], "team"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion="reduce")
+        tab.goto(path.as_uri())
+        map_text, bodies = tab.inner_text("#panels figcaption"), "#bodies figcaption"
+        assert "step 4 of 4" in map_text
+        assert "2 of 2 episodes have ended" in map_text
+        assert "1 of 2 episodes have ended" in tab.inner_text(bodies)
+        picture = "document.querySelector('#panels canvas').toDataURL()"
+        at_end = tab.evaluate(picture)
+        for _ in range(2):  # back to the last step of both episodes
+            tab.focus("#time")
+            tab.keyboard.press("ArrowLeft")
+        assert "ended" not in tab.inner_text("#panels figcaption")
+        assert "2 of 2 bodies" in tab.inner_text(bodies)
+        assert tab.evaluate(picture) != at_end  # rings have become dots
+
+
 def test_a_page_of_the_papers_worlds_is_below_two_megabytes():
     run = farflung.explore("maze-stoc", agents=6, batch_size=8, updates=400, log_every=2)
     assert len(run.playback.updates) == 20

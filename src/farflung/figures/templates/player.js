@@ -3,6 +3,7 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
+  const FLATTEST = 0.2; // a plane that is flatter is not drawn to scale
   const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
   const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let runs = JSON.parse(byId("runs").textContent);
@@ -106,11 +107,18 @@
   function drawBodies({ run, canvas, caption }) {
     const { body } = run, [paths, times, limbs] = body.shape, all = points(body), agent = byId("agent").value, yaw = (+byId("yaw").value * Math.PI) / 180;
     const time = Math.min(Math.round((progress * momentOf(panels[0]).stride) / body.stride), times - 1);
+    const startOf = (path, moment, limb, end) => 3 * (2 * ((path * times + moment) * limbs + limb) + end);
+    const lasts = Array.from({ length: paths }, (_, path) => {
+      let last = time;
+      while (last > 0 && all[startOf(path, last, 0, 0)] === ENDED) last--;
+      return last;
+    });
     const at = (path, limb, end) => {
-      const start = 3 * (2 * ((path * times + time) * limbs + limb) + end);
-      return all[start] === ENDED ? null : [0, 1, 2].map((axis) => body.low[axis] + ((body.high[axis] - body.low[axis]) * all[start + axis]) / (ENDED - 1));
+      const start = startOf(path, lasts[path], limb, end);
+      return [0, 1, 2].map((axis) => body.low[axis] + ((body.high[axis] - body.low[axis]) * all[start + axis]) / (ENDED - 1));
     };
-    const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => (agent === "all" || +agent >= paths || path === +agent) && at(path, 0, 0));
+    const shown = lasts.map((_, path) => path).filter((path) => agent === "all" || +agent >= paths || path === +agent);
+    const moving = shown.filter((path) => lasts[path] === time).length;
     const turned = ([x, y, z]) => {
       const across = x * Math.cos(yaw) + y * Math.sin(yaw), depth = y * Math.cos(yaw) - x * Math.sin(yaw);
       return [across, z * Math.cos(TILT) + depth * Math.sin(TILT), depth * Math.cos(TILT) - z * Math.sin(TILT)];
@@ -122,12 +130,11 @@
     context.scale(ratio, ratio);
     context.fillStyle = themed("--free");
     context.fillRect(0, 0, width, height);
-    const text = shown.length ? `step ${time * body.stride} of ${run.horizon}: ${shown.length} of ${paths} bodies` : `step ${time * body.stride} of ${run.horizon}: all episodes have ended`;
+    const text = `step ${time * body.stride} of ${run.horizon}: ${moving === shown.length ? `${moving} of ${paths} bodies` : `${shown.length - moving} of ${shown.length} episodes have ended`}`;
     caption.replaceChildren();
     add(caption, "b", {}, run.title);
     caption.append(text);
     canvas.setAttribute("aria-label", `${run.title} in space, ${text}`);
-    if (!shown.length) return;
     const pieces = shown.flatMap((path) => Array.from({ length: limbs }, (_, limb) => ({ path, limb, ends: [0, 1].map((end) => at(path, limb, end)) })));
     const seen = pieces.flatMap((piece) => piece.ends.map(turned)), range = (axis) => seen.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]);
     const [[left, right], [bottom, top]] = [range(0), range(1)], middle = [(left + right) / 2, (bottom + top) / 2];
@@ -150,6 +157,7 @@
     context.lineCap = "round";
     pieces.sort((a, b) => turned(b.ends[0])[2] + turned(b.ends[1])[2] - turned(a.ends[0])[2] - turned(a.ends[1])[2]);
     for (const { path, limb, ends } of pieces) {
+      context.globalAlpha = lasts[path] === time ? 1 : 0.45; // a body whose episode has ended
       for (const [style, wider] of [[themed("--text"), 2], [color(path, paths), 0]]) {
         context.strokeStyle = style;
         context.lineWidth = Math.max(2, 2 * scale * body.radii[limb]) + wider;
@@ -161,16 +169,19 @@
   // One panel: cells, walls, arrows, traces and agents.
   function drawPanel(panel, isStill) {
     const { run, canvas } = panel, { plane } = run, scene = momentOf(panel), [episodes, paths, times] = scene.shape;
-    const [left, bottom, right, top] = plane.view, aspect = plane.isToScale ? (top - bottom) / (right - left) : 0.75;
-    const width = canvas.clientWidth || 320, height = Math.max(60, Math.min(width * aspect, 720)), ratio = devicePixelRatio || 1;
+    const [left, bottom, right, top] = plane.view, shape = (top - bottom) / (right - left);
+    const isToScale = plane.isToScale && shape > FLATTEST, hasAxes = plane.names.some(Boolean), edge = 6;
+    const [before, below] = hasAxes ? [48, 40] : [edge, edge]; // room for the numbers and names of the axes
+    const width = canvas.clientWidth || 320, inner = width - before - edge, innerHeight = Math.max(60, Math.min(inner * (isToScale ? shape : 0.75), 720));
+    const height = innerHeight + below + edge, ratio = devicePixelRatio || 1;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
     canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d"), agent = byId("agent").value, layer = byId("layer").value;
-    const margin = 6, scale = Math.min((width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom));
-    const [scaleX, scaleY] = plane.isToScale ? [scale, scale] : [(width - 2 * margin) / (right - left), (height - 2 * margin) / (top - bottom)];
-    const shiftX = (width - scaleX * (right - left)) / 2, shiftY = (height - scaleY * (top - bottom)) / 2;
-    const toX = (x) => shiftX + scaleX * (x - left), toY = plane.rowsPointDown ? (y) => shiftY + scaleY * (y - bottom) : (y) => height - shiftY - scaleY * (y - bottom);
+    const scale = Math.min(inner / (right - left), innerHeight / (top - bottom));
+    const [scaleX, scaleY] = isToScale ? [scale, scale] : [inner / (right - left), innerHeight / (top - bottom)];
+    const shiftX = before + (inner - scaleX * (right - left)) / 2, shiftY = edge + (innerHeight - scaleY * (top - bottom)) / 2;
+    const toX = (x) => shiftX + scaleX * (x - left), toY = plane.rowsPointDown ? (y) => shiftY + scaleY * (y - bottom) : (y) => shiftY + scaleY * (top - y);
     const box = (x0, x1, y0, y1) => [toX(x0), Math.min(toY(y0), toY(y1)), scaleX * (x1 - x0), scaleY * (y1 - y0)];
     const now = Math.min(Math.round(progress), times - 1), episode = Math.min(+byId("episode").value, episodes - 1);
     const shown = Array.from({ length: paths }, (_, path) => path).filter((path) => agent === "all" || +agent >= paths || path === +agent);
@@ -232,6 +243,7 @@
         context.stroke();
       }
     }
+    if (hasAxes) drawAxes(context, plane, box(plane.low[0], plane.high[0], plane.low[1], plane.high[1]));
     if (layer === "arrows" && panel.isTeam && run.arrows) drawArrows(context, run.arrows, agent, now, toX, toY, scaleX);
 
     const offset = plane.isMap && paths > 1 ? 0.22 : 0;
@@ -243,14 +255,16 @@
     };
     const traced = Math.max(2, Math.round(TRACED * times)), isJump = (a, b) => plane.wraps.some((wraps, axis) => wraps && Math.abs(a[axis] - b[axis]) > (axis ? height : width) / 2);
     context.lineWidth = 2;
+    let ended = 0;
     for (const path of shown) {
       context.strokeStyle = context.fillStyle = color(path, paths);
-      let last = null;
-      for (let time = Math.max(0, now - traced); time <= now; time++) {
+      let last = null, until = now;
+      while (until > 0 && !at(path, until)) until--;
+      ended += until < now;
+      for (let time = Math.max(0, until - traced); time <= until; time++) {
         const next = at(path, time);
-        if (!next) break;
         if (last && !isJump(last, next)) {
-          context.globalAlpha = 0.15 + 0.85 * (1 - (now - time) / traced);
+          context.globalAlpha = 0.15 + 0.85 * (1 - (until - time) / traced);
           context.beginPath();
           context.moveTo(...last);
           context.lineTo(...next);
@@ -262,22 +276,49 @@
       if (last) {
         context.beginPath();
         context.arc(...last, paths > 24 ? 3 : 5, 0, 2 * Math.PI);
-        context.fill();
-        context.strokeStyle = themedCells.free;
-        context.lineWidth = 1;
-        context.stroke();
+        if (until === now) {
+          context.fill();
+          context.strokeStyle = themedCells.free;
+          context.lineWidth = 1;
+        }
+        context.stroke(); // an episode that has ended leaves a ring
         context.lineWidth = 2;
       }
     }
     let entropy = 0;
     for (const count of counts.values()) entropy -= (count / total) * Math.log(count / total);
     const free = [...plane.free].filter((letter) => letter === "1").length;
-    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats`;
+    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${ended && layer !== "visits" ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
     add(panel.caption, "b", {}, panel.title);
     panel.caption.append(text);
     if (isStill) canvas.setAttribute("aria-label", `${panel.title}; ${text}`);
     return `${panel.title}; ${text}`;
+  }
+
+  // The border of a plane, the names of its features, and their values at both ends.
+  function drawAxes(context, plane, [x, y, width, height]) {
+    const ends = plane.low.map((low, axis) => [low, plane.high[axis]].map((value) => String(+value.toPrecision(3)).replace("-", "\u2212")));
+    context.strokeStyle = context.fillStyle = themed("--muted");
+    context.lineWidth = 1;
+    context.strokeRect(x, y, width, height);
+    context.font = "12px system-ui, sans-serif";
+    context.textBaseline = "top";
+    context.textAlign = "left";
+    context.fillText(ends[0][0], x, y + height + 5);
+    context.textAlign = "right";
+    context.fillText(ends[0][1], x + width, y + height + 5);
+    context.textAlign = "center";
+    context.fillText(plane.names[0], x + width / 2, y + height + (width < 400 ? 21 : 5), width < 400 ? width : 0.8 * width);
+    context.save();
+    context.translate(x - 44, y + height / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(plane.names[1], 0, 0, height);
+    context.restore();
+    context.textAlign = "right";
+    context.fillText(ends[1][plane.rowsPointDown ? 0 : 1], x - 4, y);
+    context.textBaseline = "bottom";
+    context.fillText(ends[1][plane.rowsPointDown ? 1 : 0], x - 4, y + height);
   }
 
   function drawArrows(context, arrows, agent, now, toX, toY, scale) {
@@ -424,6 +465,7 @@
         }
       }
     } catch {
+      byId("status").className = "";
       byId("status").textContent = "farflung view is no longer running: this page shows the last state";
     }
     if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
