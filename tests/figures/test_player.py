@@ -131,6 +131,15 @@ def test_a_baseline_that_is_trained_later_is_added_to_the_page_of_its_team(tmp_p
     assert farflung.load_run(tmp_path / "team").config == team.config
 
 
+def test_what_no_command_can_name_is_repeated_by_a_call(run):
+    assert run.config.command_in(run.world.arguments) == (
+        "farflung.explore(world, agents=2, batch_size=4, preset='paper', updates=10, policy='stationary', seeds=(0, 1))"
+        "  # world: custom"
+    )
+    config = farflung.Explore("maze-det", objective="custom:Own", agents=3)
+    assert config.command_in(()) == "farflung.explore('maze-det', agents=3, objective=objective)  # objective: custom:Own"
+
+
 def test_the_command_of_a_run_repeats_its_settings():
     config = farflung.Explore("my map.txt", agents=3, seeds=(4, 5), updates=7, optimizer="sgd", single=True)
     assert config.command == "farflung explore 'my map.txt' --agents 3 --updates 7 --optimizer sgd --single --seeds 4 5"

@@ -269,18 +269,28 @@ class Explore:
         return self.command_in(())
 
     def command_in(self, arguments: Sequence[str]) -> str:
-        """The command line that trains with these settings, in a world that is made with these arguments."""
+        """The command line that trains with these settings, in a world that is made with these arguments.
+
+        If a command can't name the world or a part of the algorithm, since it was given as an object: the call in Python.
+        """
         chosen = {name: getattr(self, name) for name in ("preset", "algorithm", "updates", "optimizer")}
         usual = Explore(self.world, policy="neural" if self.is_neural else "auto", **chosen)
         plain = Explore(self.world, policy=usual.policy, preset=self.preset)
-        words = ["farflung", "explore", self.world]
+        words, chosen_here = ["farflung", "explore", self.world], {}
         for field in fields(self)[1:]:
             value, default = getattr(self, field.name), getattr(usual, field.name)
             if field.name in chosen:
                 default = field.default if field.name == "preset" else getattr(plain, field.name)
             if value != default:
+                chosen_here[field.name] = value
                 values = value if isinstance(value, tuple) else () if value is True else (value,)
                 words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+        objects = {field.name: value for field in fields(self) if _is_object(value := getattr(self, field.name))}
+        if objects:
+            given = {name: name if name in objects else repr(value) for name, value in chosen_here.items()}
+            world = "world" if "world" in objects else repr(self.world)
+            call = f"farflung.explore({', '.join([world, *(f'{name}={value}' for name, value in given.items())])})"
+            return f"{call}  # {', '.join(f'{name}: {value}' for name, value in objects.items())}"
         if self.horizon is not None and "--horizon" in arguments:
             at = arguments.index("--horizon")
             arguments = [*arguments[:at], *arguments[at + 2 :]]
@@ -412,3 +422,8 @@ class WorldOptions:
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a setting stands for an object that was given and has no name to be found by."""
+    return isinstance(value, str) and value.partition(":")[0] == "custom"

@@ -71,7 +71,8 @@ def make_study_world(name: str, num_goals: int) -> StudyWorld:
     is_named = name != "corridors"
     world = make_world(name, horizon=_HORIZONS.get(name)) if is_named else gridworld(CORRIDORS, slip=0.1, horizon=30)
     if world.projection is None:
-        return StudyWorld(name, world, _states(world, num_goals), world.num_states)
+        # No command knows the corridors by name.
+        return StudyWorld(name if is_named else f"custom:{name}", world, _states(world, num_goals), world.num_states)
     return StudyWorld(name, world, _points(world, num_goals), int(world.is_free.sum()))
 
 
