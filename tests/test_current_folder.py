@@ -16,7 +16,7 @@ from tests.fuzzing.broken import FIXTURES, VERSIONS
 from farflung import explore, hosted
 from farflung.cli import main
 from farflung.config.reading import member
-from farflung.worlds.hosted.modules import find_here
+from farflung.worlds.hosted.modules import OwnModules, find_here
 from farflung.worlds.hosted.pool import SimulatorWarning
 
 COMMAND = Path(sys.executable).with_name("farflung")
@@ -211,3 +211,12 @@ def test_a_link_to_itself_is_an_error_of_one_line(tmp_path):
     (tmp_path / "runs").symlink_to("runs")
     with pytest.raises(ValueError, match="runs leads out of its directory"):
         member(tmp_path, "runs")
+
+
+def test_parts_of_packages_that_lie_in_several_folders_are_left_to_python(tmp_path, monkeypatch):
+    for number in range(2):
+        (tmp_path / str(number) / "split_package").mkdir(parents=True)
+        monkeypatch.syspath_prepend(tmp_path / str(number))
+    (tmp_path / "0" / "split_package" / "part.py").write_text("VALUE = 3\n")
+    monkeypatch.setattr(sys, "meta_path", [OwnModules(str(tmp_path), {"split_package"}), *sys.meta_path])
+    assert importlib.import_module("split_package.part").VALUE == 3

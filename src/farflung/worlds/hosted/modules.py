@@ -6,7 +6,7 @@ Workers import this module, so it must import little.
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
@@ -27,7 +27,7 @@ class OwnModules:
         self._folder, self._names, self._registered_before = folder, names, set(gymnasium.registry)
         self._found: set[str] = set()
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Iterable[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Finds a module for Python's import system; parts of a package lie in the package, whose `path` is given."""
         is_own = name in self._names | self._found or _importer() in self._found  # not: in a module that is installed
         if path is not None or not (is_own or name in self._registered()):
