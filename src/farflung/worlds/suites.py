@@ -510,7 +510,8 @@ class Robots(SuiteWorld):
         if _coordinates(state)[0].shape[0] == 1:
             (name,) = _names_of(model, 1)
             return Place((name, f"{name} velocity"), lambda state: [numbers[:1] for numbers in _coordinates(state)])
-        return Place(_names_of(model, 2), lambda state: _coordinates(state)[0][:2])
+        names, first = _place_in(model)
+        return Place(names, lambda state: _coordinates(state)[0][first : first + 2])
 
 
 def _coordinates(state: Any) -> tuple[Any, Any]:
@@ -520,10 +521,21 @@ def _coordinates(state: Any) -> tuple[Any, Any]:
     return state.pipeline_state.q, state.pipeline_state.qd
 
 
+def _place_in(model: Any) -> tuple[tuple[str, ...], int]:
+    """Which two coordinates of a MuJoCo model to cover: their names, and where they begin.
+
+    These are x and y of the first body that moves freely: a robot's torso, or the object that a manipulator moves. If no body
+    moves freely, they are the first two coordinates.
+    """
+    free = [] if model is None else [joint for joint in range(model.njnt) if model.jnt_type[joint] == 0]
+    if not free:
+        return _names_of(model, 2), 0
+    body = "" if free[0] == 0 else f"{model.body(model.jnt_bodyid[free[0]]).name} "
+    return (f"{body}x (m)", f"{body}y (m)"), int(model.jnt_qposadr[free[0]])
+
+
 def _names_of(model: Any, number: int) -> tuple[str, ...]:
     """Names of the first coordinates of a MuJoCo model."""
-    if model is not None and model.jnt_type[0] == 0:  # a joint that lets the torso move freely
-        return ("x", "y")[:number]
     joints = {} if model is None else {int(first): model.joint(each).name for each, first in enumerate(model.jnt_qposadr)}
     return tuple(joints.get(each) or f"coordinate {each}" for each in range(number))
 
