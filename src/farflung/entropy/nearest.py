@@ -240,14 +240,9 @@ def _references_by_passes(
     def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
         among = ordered_sum((points[:, None] - both[None]) ** 2)
         within = ordered_sum((by_trajectory[:, :, None] - by_trajectory[:, None]) ** 2)
-        parts: list[tuple[Array, Array, Array]] = [
-            (among, (is_second[None] == sees_second[:, None]) & (among < jnp.inf), reached[:, None]),
-            (within, is_past & (within < jnp.inf), reached.reshape(-1, num_times)[..., None]),
-        ]
-        larger = [jnp.min(jnp.where(seen & (squared > at), squared, jnp.inf), axis=-1) for squared, seen, at in parts]
-        passed = [jnp.sum(seen & (squared <= at), axis=-1) for squared, seen, at in parts]
-        nearest = jnp.minimum(larger[0], larger[1].reshape(-1))
-        num_reached = passed[0] + passed[1].reshape(-1)
+        elsewhere, num_elsewhere = _next(among, is_second[None] == sees_second[:, None], reached[:, None])
+        in_own, num_in_own = _next(within, is_past, reached.reshape(-1, num_times)[..., None])
+        nearest, num_reached = jnp.minimum(elsewhere, in_own.reshape(-1)), num_elsewhere + num_in_own.reshape(-1)
         return jnp.where((num_reached < neighbours) & (nearest < jnp.inf), nearest, reached)
 
     return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(len(points), -1.0))
@@ -288,12 +283,27 @@ def _by_passes(points: Float[Array, "state feature"], num_times: int, neighbours
 
     def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
         squared = ordered_sum((points[:, None] - points[None]) ** 2)
-        is_seen = ((other < index) | (other >= end)) & (squared < jnp.inf)
-        larger = jnp.min(jnp.where(is_seen & (squared > reached[:, None]), squared, jnp.inf), axis=1)
-        num_reached = jnp.sum(is_seen & (squared <= reached[:, None]), axis=1)
+        larger, num_reached = _next(squared, (other < index) | (other >= end), reached[:, None])
         return jnp.where((num_reached < neighbours) & (larger < jnp.inf), larger, reached)
 
     return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(len(points), -1.0))
+
+
+def _next(
+    squared: Float[Array, "*axes other"], is_seen: Bool[Array, "*#axes other"], reached: Float[Array, "*axes 1"]
+) -> tuple[Float[Array, "*axes"], Int[Array, "*axes"]]:
+    """Of those that are seen, the least distance beyond what was reached, and the number of those up to it.
+
+    This is one reduction: for two, XLA may store all distances, which take more memory than a GPU has.
+    """
+    is_passed, is_there = squared <= reached, is_seen & (squared < jnp.inf)
+    beyond = jnp.where(is_there & ~is_passed, squared, jnp.inf)
+    passed = (is_there & is_passed).astype(jnp.int32)
+
+    def combine(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.minimum(one[0], other[0]), one[1] + other[1]
+
+    return jax.lax.reduce((beyond, passed), (jnp.float32(jnp.inf), jnp.int32(0)), combine, (squared.ndim - 1,))
 
 
 def _by_insertion(points: Float[Array, "state feature"], num_times: int, neighbours: int) -> Float[Array, " state"]:

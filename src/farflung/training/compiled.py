@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt
 from farflung.algorithms import Algorithm
 from farflung.algorithms.pgpse import PGPSE
 from farflung.numerics import spread
+from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import ONCE, REPRODUCIBLE, ReproducibleIfWorld
 from farflung.policies.rollout import Trajectories, play
 from farflung.training.metrics import Metrics, measure_batch, measured_in
@@ -47,6 +48,9 @@ from farflung.training.progress import (
 from farflung.worlds.world import CompiledWorld
 
 _tracing = threading.Lock()
+_COPIES_TOGETHER = 12288
+"""On a GPU, a robot's simulator waits for one small kernel after the other: up to about as many copies, it takes hardly longer
+for more. Its results are not reproducible there anyway, so several seeds learn side by side."""
 
 
 class _Layout(NamedTuple):
@@ -227,12 +231,23 @@ def _stacked(worlds: Sequence[CompiledWorld], num_seeds: int) -> CompiledWorld:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *worlds)
 
 
-def _over_world_and_seeds(function: Any, world: CompiledWorld, has_worlds: bool) -> Any:
-    """The function of a world, and of what each seed has of its own, for all seeds."""
+def _over_world_and_seeds(function: Any, world: CompiledWorld, has_worlds: bool, num_copies: int = 1) -> Any:
+    """The function of a world, and of what each seed has of its own, for all seeds.
+
+    Args:
+        num_copies: how many copies of the world the function steps for a seed.
+    """
     if world.table is not None:
         return lambda *own: jax.vmap(function, (0 if has_worlds else None, *[0] * len(own)))(world, *own)
-    # One after the other: batched matrix products are not bit-identical across batch sizes.
-    return lambda *own: jax.lax.map(lambda each: function(world, *each), own)
+    if world.is_reproducible or runs_on_cpu():
+        # One after the other: batched matrix products are not bit-identical across batch sizes.
+        return lambda *own: jax.lax.map(lambda each: function(world, *each), own)
+
+    def by_groups(*own: Any) -> Any:
+        num_together = min(len(jax.tree.leaves(own)[0]), max(1, _COPIES_TOGETHER // num_copies))
+        return jax.lax.map(lambda each: function(world, *each), own, batch_size=num_together)
+
+    return by_groups
 
 
 def _compiled(function: Any, *arguments: Any) -> Any:
@@ -283,13 +298,14 @@ def _advance(
 
     def advance(world: CompiledWorld, plan: Any, algorithm: PerSeed, arrays: Arrays) -> tuple[Arrays, Metrics, Array, Array]:
         (first, last, recorded, num_records), (keys, state, faults) = plan, arrays
+        num_copies = math.prod(sizes) * state.team.num_agents
 
         def update(index: Array, carry: tuple[Any, Faults | None]) -> tuple[Any, Faults | None]:
             def update_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any, faults: Any) -> tuple[Any, Any]:
                 batch = _play(world, each.players(world, state), key, index, *sizes, mesh_axis)
                 return each.learn(state, faults, batch, world, index + 1, mesh_axis)
 
-            return _over_world_and_seeds(update_one, world, has_worlds)(algorithm, keys, *carry)
+            return _over_world_and_seeds(update_one, world, has_worlds, num_copies)(algorithm, keys, *carry)
 
         def measured(index: Array, state: Any) -> tuple[Metrics, Array]:
             def measure_one(world: CompiledWorld, each: PerSeed, key: Array, state: Any) -> tuple[Metrics, Array]:
@@ -298,7 +314,7 @@ def _advance(
                 task = getattr(each.algorithm, "task", None)
                 return measure_batch(world, team, batch, objective, task), shown_of(world, batch.states)
 
-            return _over_world_and_seeds(measure_one, world, has_worlds)(algorithm, keys, state)
+            return _over_world_and_seeds(measure_one, world, has_worlds, num_copies)(algorithm, keys, state)
 
         def record(row: Array, carry: tuple[Array, Any, Metrics, Array]) -> tuple[Array, Any, Metrics, Array]:
             done, learned, *seen = carry

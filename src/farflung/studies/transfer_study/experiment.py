@@ -261,10 +261,10 @@ def _begin(
     """
     choice_key, test_key = jr.split(jr.fold_in(jr.key(seed), 8))
     tasks = jax.tree.map(lambda *leaves: np.stack(leaves), *(task_of(goal) for goal in goals))
-    is_reached, _, _ = _reached(choice_key, team, studied.world, tasks, config.episodes)
+    is_reached, _, _ = reached(choice_key, team, studied.world, tasks, config.episodes)
     best = np.asarray(is_reached).mean(axis=1).argmax(axis=1)
     num_episodes = config.episodes * max(1, config.agents // team.num_agents)
-    is_reached, lengths, cells = map(np.asarray, _reached(test_key, team, studied.world, tasks, num_episodes))
+    is_reached, lengths, cells = map(np.asarray, reached(test_key, team, studied.world, tasks, num_episodes))
     rates = is_reached.mean(axis=1)[np.arange(len(goals)), best]
     routes = [num_routes(*each, cells) for each in zip(is_reached, lengths, strict=True)]
     return [start_from(team, int(agent)) for agent in best], rates.tolist(), float(np.mean(routes))
@@ -286,7 +286,7 @@ def _from_archive(
 
 
 @partial(jax.jit, static_argnums=4)
-def _reached(
+def reached(
     key: Any, team: Any, world: Any, goals: Any, num_episodes: int
 ) -> tuple[Bool[Array, "goal episode agent"], Array, Array]:
     """Which episodes reach each goal, when they do, and the cells of all states."""
