@@ -66,6 +66,8 @@ class Measured:
     """Over the large square."""
     seconds: list[float]
     """Wall clock since the beginning, with compilation."""
+    paths: list[Any]
+    """One episode of each agent of the first seed's teams at the end: [kind][agent][time][feature]."""
     steps_per_second: float
     """Environment steps of all seeds and kinds, learning and measurements included, without compilation."""
 
@@ -125,7 +127,7 @@ def train_all(config: Robots) -> Trained:
 
         return jax.vmap(of_team)(teams)
 
-    found = Measured(asdict(config) | {"out": None}, [], [], [], [], [], math.nan)
+    found = Measured(asdict(config) | {"out": None}, [], [], [], [], [], [], math.nan)
     per_update = config.batch_size * config.agents * config.horizon
     compiled: tuple[int, float] | None = None
     pauses = range(0, config.updates + 1, config.every)
@@ -152,6 +154,12 @@ def train_all(config: Robots) -> Trained:
         print(f"{progress.update:4} updates, {progress.update * per_update / 1e6:5.1f} M steps, {now - began:4.0f} s: {about}",
               flush=True)  # fmt: skip
     print(f"{found.steps_per_second:,.0f} environment steps a second, learning included, {len(seeds)} trainings side by side")
+    first = jax.tree.map(lambda leaf: leaf[:: config.seeds], progress.team)
+    played = jax.jit(lambda world, team: play(jr.key(0), team, world, 1, 1).states)
+    for row in range(len(config.kinds)):
+        team = jax.tree.map(lambda leaf, row=row: leaf[row], first)
+        places = world.projection.project(played(world, team))[0, :, 0]
+        found.paths.append(np.asarray(places).round(2).tolist())
     return Trained(world, progress.team, found)
 
 

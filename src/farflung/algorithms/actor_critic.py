@@ -18,6 +18,7 @@ guide them: it takes the first actions of each episode, fewer and fewer (Uchendu
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -356,7 +357,10 @@ class ActorCritic(eqx.Module):
         gradient = eqx.filter_grad(loss)(learned)
         if self.warm_up_updates is not None:
             share = jnp.clip(2 - num_updates / jnp.asarray(self.warm_up_updates), 0.0, 1.0)
-            pooled = _by_own_part(lambda own: share * jnp.mean(own, axis=0, keepdims=True) + (1 - share) * own, gradient[0])
+            # A mean of m gradients is less noisy by √m. As large as they are, it leaves Adam's second moments as they must be when
+            # agents part: otherwise the first steps of their own would be √m times too long.
+            factor = share * math.sqrt(self.num_agents)
+            pooled = _by_own_part(lambda own: factor * jnp.mean(own, axis=0, keepdims=True) + (1 - share) * own, gradient[0])
             gradient = (pooled, *gradient[1:])
         steps, optimizer_state = self._optimizer().update(gradient, optimizer_state, learned)
         return optax.apply_updates(learned, steps), optimizer_state
