@@ -51,6 +51,9 @@ class Robots:
     """Half the side of the large square, in metres; it has 100 x 100 cells."""
     out: Path | None = None
     """A file for the results, in JSON."""
+    draw: Path | None = None
+    """Train nothing: draw the results in this file into --figure."""
+    figure: Path = Path("robots.png")
 
 
 @dataclass
@@ -127,7 +130,7 @@ def train_all(config: Robots) -> Trained:
 
         return jax.vmap(of_team)(teams)
 
-    found = Measured(asdict(config) | {"out": None}, [], [], [], [], [], [], math.nan)
+    found = Measured(asdict(config) | {"out": None, "draw": None, "figure": None}, [], [], [], [], [], [], math.nan)
     per_update = config.batch_size * config.agents * config.horizon
     compiled: tuple[int, float] | None = None
     pauses = range(0, config.updates + 1, config.every)
@@ -175,7 +178,41 @@ def compare(config: Robots, measured: Measured) -> None:
         print(f"{update:4} updates: " + "; ".join(f"{each.value:+.3f} ({each.low:+.3f} to {each.high:+.3f})" for each in leads))
 
 
+def draw(measured: dict[str, Any], path: Path) -> None:
+    """The entropy over both squares while all learn, and one episode of each agent at the end."""
+    import numpy as np
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    from farflung.runs.statistics import mean_and_interval
+
+    settings, half_width = measured["settings"], 30.0
+    kinds, agents = settings["kinds"], settings["agents"]
+    figure = Figure(figsize=(3.6 * (2 + len(kinds)), 3.7), layout="constrained")
+    panels = figure.subplots(1, 2 + len(kinds))
+    steps = np.array(measured["updates"]) * settings["batch_size"] * agents * settings["horizon"] / 1e6
+    squares = ("entropy", "24 m square, 40 x 40 cells"), ("large_entropy", "120 m square, 100 x 100 cells")
+    for axes, (name, about) in zip(panels[:2], squares, strict=True):
+        for number, kind in enumerate(kinds):
+            mean, half = mean_and_interval(np.moveaxis(np.array(measured[name])[:, number], 1, 0))
+            axes.plot(steps, mean, color=f"C{number}", label=kind)
+            if half is not None:
+                axes.fill_between(steps, mean - half, mean + half, color=f"C{number}", alpha=0.2, linewidth=0)
+        axes.set(title=about, xlabel="million environment steps", ylabel="entropy (nats)")
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    for axes, kind, own in zip(panels[2:], kinds, measured["paths"], strict=True):
+        for number, places in enumerate(np.array(own)):
+            axes.plot(*places.T, linewidth=0.8, color=colormaps["viridis"](number / max(1, len(own) - 1)))
+        limits = (-half_width, half_width)
+        axes.set(title=f"{kind}: {len(own)} episodes", aspect="equal", xlim=limits, ylim=limits, xlabel="x (m)", ylabel="y (m)")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
 def main(config: Robots) -> None:
+    if config.draw is not None:
+        draw(json.loads(config.draw.read_text(encoding="utf-8")), config.figure)
+        return
     measured = train_all(config).measured
     if config.out is not None:
         config.out.write_text(json.dumps(asdict(measured)), encoding="utf-8")

@@ -357,8 +357,8 @@ class ActorCritic(eqx.Module):
         gradient = eqx.filter_grad(loss)(learned)
         if self.warm_up_updates is not None:
             share = jnp.clip(2 - num_updates / jnp.asarray(self.warm_up_updates), 0.0, 1.0)
-            # A mean of m gradients is less noisy by √m. As large as they are, it leaves Adam's second moments as they must be when
-            # agents part: otherwise the first steps of their own would be √m times too long.
+            # The mean of m gradients is less noisy by √m. Times √m it is as large as each of them, and so are Adam's second
+            # moments when agents part: otherwise their first own steps would be too long.
             factor = share * math.sqrt(self.num_agents)
             pooled = _by_own_part(lambda own: factor * jnp.mean(own, axis=0, keepdims=True) + (1 - share) * own, gradient[0])
             gradient = (pooled, *gradient[1:])

@@ -25,6 +25,8 @@ MOST_COMPARED = 32_768
 """With more states than this, a gain compares a state with some of the other trajectories alone."""
 _NUM_REFERENCES = 8192
 _TRAJECTORIES_AT_ONCE = 256
+_MOST_STORED = 2**27
+"""Distances that a GPU computes at once; in case that XLA stores them, they take half a gigabyte for each batch element."""
 
 
 def nearest_neighbours(
@@ -230,22 +232,27 @@ def _kth_among_references(
 def _references_by_passes(
     points: Float[Array, "state feature"], references: _References, num_times: int, neighbours: int
 ) -> Float[Array, " state"]:
-    """Finds the next larger distance k times, as `_by_passes` does."""
+    """Finds the next larger distance k times, as `_by_passes` does, for some trajectories at once."""
     by_trajectory = points.reshape(-1, num_times, points.shape[1])
     both = jnp.concatenate([by_trajectory[which].reshape(-1, points.shape[1]) for which in references[:2]])
     is_second = jnp.arange(len(both)) >= len(both) // 2
-    sees_second = jnp.repeat(references.is_in_first, num_times)
-    is_past = jnp.tril(jnp.ones((num_times, num_times), bool), -1)[None]
+    is_past = jnp.tril(jnp.ones((num_times, num_times), bool), -1)
 
-    def next_larger(_: Int[Array, ""], reached: Float[Array, " state"]) -> Float[Array, " state"]:
-        among = ordered_sum((points[:, None] - both[None]) ** 2)
-        within = ordered_sum((by_trajectory[:, :, None] - by_trajectory[:, None]) ** 2)
-        elsewhere, num_elsewhere = _next(among, is_second[None] == sees_second[:, None], reached[:, None])
-        in_own, num_in_own = _next(within, is_past, reached.reshape(-1, num_times)[..., None])
-        nearest, num_reached = jnp.minimum(elsewhere, in_own.reshape(-1)), num_elsewhere + num_in_own.reshape(-1)
-        return jnp.where((num_reached < neighbours) & (nearest < jnp.inf), nearest, reached)
+    def of_one(one: tuple[Float[Array, "time feature"], Bool[Array, ""]]) -> Float[Array, " time"]:
+        own, sees_second = one
+        among = ordered_sum((own[:, None] - both[None]) ** 2)
+        within = ordered_sum((own[:, None] - own[None]) ** 2)
 
-    return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(len(points), -1.0))
+        def next_larger(_: Int[Array, ""], reached: Float[Array, " time"]) -> Float[Array, " time"]:
+            elsewhere, num_elsewhere = _next(among, (is_second == sees_second)[None], reached[:, None])
+            in_own, num_in_own = _next(within, is_past, reached[:, None])
+            nearest, num_reached = jnp.minimum(elsewhere, in_own), num_elsewhere + num_in_own
+            return jnp.where((num_reached < neighbours) & (nearest < jnp.inf), nearest, reached)
+
+        return jax.lax.fori_loop(0, neighbours, next_larger, jnp.full(num_times, -1.0))
+
+    num_together = min(len(by_trajectory), max(1, _MOST_STORED // (num_times * len(both))))
+    return jax.lax.map(of_one, (by_trajectory, references.is_in_first), batch_size=num_together).reshape(-1)
 
 
 def _search_references(

@@ -19,12 +19,16 @@ SELDOM = {"xla_backend_optimization_level": 1}
 """For a program that runs a few times: hardly slower than fully optimised, and compiled in a third of the time."""
 
 
+_UNTUNED: dict[str, bool | int | str] = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+"""For a GPU: XLA measures no kernels, which halves the compilation. A simulator takes most of the time of these programs."""
+
+
 class ReproducibleIfWorld:
     """A function that plays in a world, compiled as `REPRODUCIBLE` unless the world's own steps are not reproducible."""
 
     def __init__(self, function: Callable[..., Any], *, static_argnums: int | tuple[int, ...]) -> None:
         self._reproducible = jax.jit(function, static_argnums=static_argnums, compiler_options=REPRODUCIBLE)
-        self._fast = jax.jit(function, static_argnums=static_argnums)
+        self._fast = jax.jit(function, static_argnums=static_argnums, compiler_options=_UNTUNED)
 
     def __getitem__(self, world: Any) -> Any:
         return self._reproducible if world.is_reproducible else self._fast
