@@ -3,7 +3,20 @@ import jax
 import numpy as np
 import pytest
 
-from farflung import PGPSE, Explore, Metrics, explore, gridworld, make_tabular_world, play, train
+from farflung import (
+    PGPSE,
+    ActorCritic,
+    Explore,
+    Metrics,
+    Networks,
+    explore,
+    gridworld,
+    make_tabular_world,
+    make_world,
+    play,
+    train,
+)
+from farflung.training import compiled
 from farflung.training.progress import last_percent, record_schedule
 
 SMALL = PGPSE(2, batch_size=4)
@@ -187,3 +200,28 @@ def test_a_setting_may_have_a_number_for_each_seed():
     np.testing.assert_allclose(both.policies.logits[1], alone.policies.logits[0], atol=1e-5)
     with pytest.raises(ValueError, match=r"learning_rate needs one number, or one per seed \(3\), not 2"):
         Explore("room-det", seeds=(0, 1, 2), learning_rate=(0.1, 0.2))
+
+
+def test_on_a_gpu_seeds_of_a_robot_train_side_by_side_in_groups(monkeypatch):
+    world = make_world("point-gap", horizon=10)
+    algorithm = ActorCritic(2, batch_size=3, networks=Networks((8,)))
+
+    def final(*seeds):
+        *_, last = train(algorithm, world, seeds, 3)
+        return np.asarray(last.team.head.weight)
+
+    one_by_one, sizes = np.concatenate([final(seed) for seed in range(5)]), []
+    original = jax.lax.map
+
+    def remembered(function, own, batch_size=None):
+        sizes.append(batch_size)
+        return original(function, own, batch_size=batch_size)
+
+    monkeypatch.setattr(type(world), "is_reproducible", False)
+    monkeypatch.setattr(compiled, "runs_on_cpu", lambda: False)
+    monkeypatch.setattr(compiled, "_COPIES_TOGETHER", 2 * 3 * 2)
+    monkeypatch.setattr(jax.lax, "map", remembered)
+    side_by_side = final(*range(5))
+    assert 2 in sizes  # of the three seeds of a device, two and then one
+    np.testing.assert_allclose(side_by_side, one_by_one, atol=1e-4)
+    assert np.ptp(side_by_side, axis=0).max() > 1e-3

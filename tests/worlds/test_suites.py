@@ -402,3 +402,60 @@ def test_small_arrays_of_bytes_are_codes_and_large_ones_are_images():
     assert suites._seen(image).dtype == jnp.uint8
     assert int(suites._seen(image)[0, 0, 0]) == 128
     assert suites._seen(image.astype(jnp.uint8)).dtype == jnp.uint8
+
+
+ARM = """
+<mujoco><worldbody>
+  <body name="arm"><joint name="shoulder" type="hinge"/><joint name="elbow" type="hinge" axis="1 0 0"/><geom size="0.1"/></body>
+  {}
+</worldbody></mujoco>
+"""
+CUBE = '<body name="cube"><freejoint/><geom size="0.1"/></body>'
+TORSO = '<mujoco><worldbody><body name="torso"><freejoint/><geom size="0.1"/></body></worldbody></mujoco>'
+
+
+class Data(NamedTuple):
+    qpos: jax.Array
+    qvel: jax.Array
+
+
+class RobotState(NamedTuple):
+    data: Data
+    obs: jax.Array
+    done: jax.Array
+    info: dict
+
+
+class Simulated:
+    """A robot with the functions of MuJoCo Playground: an action moves all of its coordinates."""
+
+    action_size = observation_size = 1
+
+    def __init__(self, xml):
+        self.mj_model = pytest.importorskip("mujoco").MjModel.from_xml_string(xml)
+
+    @property
+    def unwrapped(self):
+        return self
+
+    def reset(self, key):
+        data = Data(jnp.arange(self.mj_model.nq, dtype=jnp.float32), jnp.zeros(self.mj_model.nv))
+        return RobotState(data, jnp.zeros(1), jnp.float32(0), {})
+
+    def step(self, state, action):
+        return state._replace(data=state.data._replace(qpos=state.data.qpos + action[0]))
+
+
+@pytest.mark.parametrize(
+    ("xml", "names", "place"),
+    [
+        (ARM.format(CUBE), ("cube x (m)", "cube y (m)"), [2, 3]),
+        (ARM.format(""), ("shoulder", "elbow"), [0, 1]),
+        (TORSO, ("x (m)", "y (m)"), [0, 1]),
+    ],
+)
+def test_what_is_covered_is_the_place_of_the_body_that_moves_freely_or_else_the_first_joints(xml, names, place):
+    world = farflung.from_jax(Simulated(xml), horizon=3)
+    assert world.projection.names == names
+    assert np.asarray(world.projection.project(world.observe(world.reset(jr.key(0))))).tolist() == place
+    assert not world.is_reproducible

@@ -78,6 +78,10 @@ class JaxWorld(DescribedWorld):
     def may_end_early(self) -> bool:
         return self.ends_early
 
+    @property
+    def is_reproducible(self) -> bool:  # type: ignore[override]
+        return getattr(_object(self.own), "is_reproducible", True)
+
     def reset(self, key: PRNGKeyArray) -> PyTree[Array]:
         return _object(self.own).reset(key)
 
