@@ -93,6 +93,69 @@ def test_agents_and_bodies_stay_where_their_episode_ended(run, tmp_path):
         assert tab.evaluate(picture) != at_end  # rings have become dots
 
 
+@needs_browser
+def test_curves_are_read_by_touch_and_a_seed_is_found_in_each_run(run, tmp_path):
+    one_seed = described(run, "one") | {"seeds": [1]}
+    one_seed["metrics"] = {
+        name: metric | {"values": metric["values"][1:]} for name, metric in one_seed["metrics"].items() if name != "diversity"
+    }
+    team = described(run, "team")
+    team["metrics"]["support"]["values"][0][1] = None
+    path, problems = tmp_path / "index.html", []
+    path.write_text(run_page([one_seed, team], "runs"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(has_touch=True, viewport={"width": 360, "height": 800}, reduced_motion="reduce")
+        tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        tab.goto(path.as_uri())
+        tab.tap("#chart svg[role]")
+        assert re.search(r"after \d+ updates: one .*; team ", tab.inner_text("#reading"))
+        assert tab.inner_text("#chart .keys li >> nth=1") == "team"
+        tab.select_option("#seeds", "0")
+        tab.tap("#chart svg[role]")
+        assert "one" not in tab.inner_text("#reading")  # it has no seed 0
+        for metric, text in (("diversity", "team"), ("trajectory_entropy", "one"), ("support", "no value")):
+            tab.select_option("#metric", metric)
+            tab.focus("#chart svg[role]")
+            for _ in run.updates:
+                tab.keyboard.press("ArrowLeft")
+            tab.keyboard.press("ArrowRight")
+            if metric == "trajectory_entropy":
+                tab.select_option("#seeds", "1")
+                tab.focus("#chart svg[role]")
+                tab.keyboard.press("ArrowLeft")
+            assert text in tab.inner_text("#reading"), metric
+            tab.select_option("#seeds", "0")
+    assert problems == []
+
+
+@needs_browser
+def test_choosing_what_to_compare_keeps_the_focus_and_what_is_open(run, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(run_page([described(run, "team")], "team"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion="reduce")
+        tab.goto(path.as_uri())
+        tab.click("summary")
+        boxes = tab.locator("#compare input")
+        panels = tab.locator("#panels canvas")
+        assert (boxes.count(), panels.count()) == (2, 3)
+        boxes.first.focus()
+        tab.keyboard.press("Space")
+        assert panels.count() == 2
+        assert tab.evaluate("document.activeElement.value") == "random actions"
+        assert tab.evaluate("document.querySelector('details').open")
+        tab.focus("#chart svg[role]")
+        tab.keyboard.press("ArrowLeft")
+        read = tab.inner_text("#reading")
+        tab.set_viewport_size({"width": 700, "height": 800})
+        tab.wait_for_timeout(200)
+        assert tab.evaluate("document.activeElement.closest('#chart') !== null")
+        assert tab.inner_text("#reading") == read
+        tab.select_option("#layer", "arrows")
+        assert "arrows: the likeliest actions of agent 1" in tab.inner_text("#panels figcaption >> nth=0")
+        assert tab.locator("#agents li").all_inner_texts() == ["agent 1", "agent 2"]
+
+
 def test_a_page_of_the_papers_worlds_is_below_two_megabytes():
     run = farflung.explore("maze-stoc", agents=6, batch_size=8, updates=400, log_every=2)
     assert len(run.playback.updates) == 20

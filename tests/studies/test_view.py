@@ -18,7 +18,8 @@ from tests.studies.pages import browser, needs_browser
 
 import farflung
 from farflung.cli import main
-from farflung.studies.view import _NOTHING_YET, LiveRun, application, page_of
+from farflung.runs.destinations import locked
+from farflung.studies.view import _NOTHING_YET, LiveRun, Viewed, application, page_of
 from farflung.training.progress import Moments
 
 SMALL = {"agents": 2, "batch_size": 4, "preset": "paper", "updates": 10, "seeds": (0, 1)}
@@ -226,11 +227,35 @@ def test_runs_are_sorted_compared_and_updated_in_the_browser(runs, tmp_path):
         with served(tmp_path / "live") as address:
             tab.goto(f"{address}/?token={TOKEN}", wait_until="networkidle")
             assert "has not begun to train" in tab.inner_text("#introduction")
-            with LiveRun(config, world, "live", tmp_path / "live" / "unfinished") as live:
+            folder = tmp_path / "live" / "unfinished"
+            with locked(folder), LiveRun(config, world, "live", folder) as live:
                 tab.wait_for_selector("text=the program is being compiled")
                 live.show(Moments().added(1, episodes))
                 time.sleep(1)
                 live.log(np.array([1]), np.array([24]), made_metrics(0.5))
                 tab.wait_for_selector("text=Training: 1 of 10 updates.")
                 assert "update 1" in tab.inner_text("figcaption >> nth=0")
+                assert "step 8 of 8" in tab.inner_text("figcaption >> nth=0")  # reduced motion: the end of the episode
+            tab.wait_for_selector("text=live was interrupted after 1 updates or later")
     assert problems == []
+
+
+def test_a_training_whose_process_was_killed_is_interrupted_and_one_on_another_machine_is_not(tmp_path):
+    folder = tmp_path / "run" / "unfinished"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    with locked(folder), LiveRun(farflung.Explore("room-det", **SMALL), farflung.make_world("room-det"), "run", folder):
+        pass
+    viewed = Viewed([tmp_path])
+
+    def state():
+        return [row["state"] for row in viewed.rows()]
+
+    assert state() == ["interrupted"]
+    with locked(folder):
+        assert state() == ["training"]
+        kept = (folder / "lock").read_bytes()
+    (folder / "lock").write_bytes(kept)  # as a killed process leaves it
+    assert state() == ["interrupted"]
+    (folder / "lock").write_bytes(b" process 1 on another-machine\n")
+    assert state() == ["training"]

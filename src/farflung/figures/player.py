@@ -37,6 +37,7 @@ _LABELS = {
     "mixture_entropy": "mixture entropy (nats)",
     "individual_entropy": "individual entropy (nats)",
     "diversity": "diversity (nats)",
+    "trajectory_entropy": "trajectory entropy (nats)",
     "policy_entropy": "policy entropy (nats)",
 }
 """The metrics of a page, the most important first, with the labels of their axes."""

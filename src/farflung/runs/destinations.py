@@ -297,6 +297,23 @@ def locked(folder: Path, shown: str | Path | None = None) -> Iterator[None]:
             lock.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder, without taking it; on another machine or system, it counts as held."""
+    path = folder / LOCK
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            if not file.read(64).decode(errors="replace").rstrip().endswith(f" on {socket.gethostname()}"):
+                return True
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except (ImportError, OSError):
+        return True
+
+
 def _holder(path: Path) -> str:
     """The process that holds a lock, as far as its file can be read."""
     with contextlib.suppress(OSError, ValueError):

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from farflung.config import Explore
 from farflung.config.checks import check_text, printable
 from farflung.config.reading import member, one_line_errors, parse_object, read_bytes, read_object, read_text, reading
-from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file
+from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file, is_held
 from farflung.runs.files import to_json, write_atomically, write_results
 from farflung.runs.metrics_table import Columns
 from farflung.runs.run import PAGE, Playback, Run, load_run, read_config
@@ -181,7 +181,8 @@ class Viewed:
         with reading(f"{folder} holds no training in progress"):
             unfinished = member(folder, UNFINISHED)
             if (unfinished / _LIVE).is_file():
-                return _checked(parse_object(read_text(member(unfinished, _LIVE), _MOST_BYTES)))
+                found = _checked(parse_object(read_text(member(unfinished, _LIVE), _MOST_BYTES)))
+                return found if is_held(unfinished) else _interrupted(found, name)
             return {**_NOTHING_YET, "title": name, "about": f"{name} has not begun to train."}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -193,6 +194,13 @@ class Viewed:
             except (OSError, ValueError) as error:
                 rows.append({"number": number, "title": printable(folder.name), "problem": str(error)})
         return rows
+
+
+def _interrupted(run: dict[str, Any], name: str) -> dict[str, Any]:
+    """What is shown of a training whose process has ended before it was done."""
+    done, about = run["updates"][-1] if run["updates"] else 0, "farflung resume continues it, if it has kept a checkpoint."
+    return {**run, "about": f"{name} was interrupted after {done:,} updates or later: {about}", "isInterrupted": True,
+            "version": f"{run['version']} interrupted"}  # fmt: skip
 
 
 _NOTHING_YET: dict[str, Any] = {
@@ -257,7 +265,7 @@ def _row(number: int, run: dict[str, Any], *, has_picture: bool) -> dict[str, An
         "normalized": last("normalized_entropy"),
         "support": last("support"),
         "updates": run["updates"][-1] if run["updates"] else 0,
-        "isLive": run["isLive"],
+        "state": "interrupted" if run.get("isInterrupted") else "training" if run["isLive"] else "finished",
         "picture": f"runs/{number}/{_PICTURE}" if has_picture else None,
     }
 

@@ -4,9 +4,11 @@
   const rows = JSON.parse(document.getElementById("runs").textContent);
   const columns = [["title", "run"], ["state", "state"], ["updates", "updates"], ["entropy", "entropy (nats)"], ["normalized", "entropy / log(states)"], ["support", "states visited"]];
   const body = document.querySelector("#runs-table tbody"), compare = document.getElementById("compare"), chosen = new Set();
-  let sorted = "title", isUp = true;
+  // The order is kept in the address, since the page is loaded again while a training goes on.
+  const [kept, direction] = location.hash.slice(1).split("-");
+  let sorted = columns.some(([name]) => name === kept) ? kept : "title", isUp = direction !== "down";
   const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
-  for (const row of rows) row.state = row.problem ? "cannot be read" : row.isLive ? "training" : "finished";
+  for (const row of rows) if (row.problem) row.state = "cannot be read";
   const before = (a, b) => {
     const [x, y] = [a[sorted] ?? null, b[sorted] ?? null];
     if (x === null || y === null) return (x === null) - (y === null);
@@ -18,6 +20,7 @@
     const cell = add(head, "th", { scope: "col" }), button = add(cell, "button", { type: "button" }, label);
     button.addEventListener("click", () => {
       [sorted, isUp] = [name, sorted === name ? !isUp : name === "title"];
+      history.replaceState(null, "", `#${sorted}-${isUp ? "up" : "down"}`);
       draw();
     });
     cell.dataset.name = name;
@@ -59,5 +62,5 @@
     location.assign(`/?${[...chosen].map((number) => `run=${number}`).join("&")}`);
   });
   draw();
-  if (rows.some((row) => row.isLive)) setTimeout(() => chosen.size || location.reload(), 5000);
+  if (rows.some((row) => row.state === "training")) setTimeout(() => chosen.size || location.reload(), 5000);
 })();

@@ -4,6 +4,7 @@
   const byId = (id) => document.getElementById(id);
   const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
   const FLATTEST = 0.2; // a plane that is flatter is not drawn to scale
+  const SVG = "http://www.w3.org/2000/svg";
   const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
   const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let runs = JSON.parse(byId("runs").textContent);
@@ -12,12 +13,14 @@
   const add = (parent, tag, ...rest) => addTo(parent, document.createElement(tag), ...rest);
   const options = (select, pairs) => {
     const kept = select.value;
+    if (JSON.stringify(pairs.map(([value, text]) => [String(value), text])) === JSON.stringify([...select.options].map((each) => [each.value, each.text]))) return;
     select.replaceChildren();
     for (const [value, text] of pairs) add(select, "option", { value }, text);
     if (pairs.some(([value]) => String(value) === kept)) select.value = kept;
   };
   const grouped = (number) => Math.round(number).toLocaleString("en");
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const finite = (values) => values.filter(Number.isFinite);
+  const mean = (values) => (finite(values).length ? finite(values).reduce((sum, value) => sum + value, 0) / finite(values).length : null);
   const color = (number, many) => (many <= AGENT_COLORS.length ? AGENT_COLORS[number] : `hsl(${(360 * number) / many} 70% 50%)`);
   const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -58,26 +61,25 @@
     return panel.moments[Math.round(position * (panel.moments.length - 1))];
   };
 
+  let hasBegun = false;
   function build() {
-    const all = runs.flatMap(scenesOf), boxes = [...document.querySelectorAll("#compare input")];
-    const isShown = new Map(boxes.map((box) => [box.value, box.checked]));
     byId("introduction").textContent = runs.map((run) => run.about).join(" ");
+    const all = runs.flatMap(scenesOf), extra = all.filter((scene) => !scene.isTeam);
     byId("player").hidden = all.length === 0;
-    const extra = all.filter((scene) => !scene.isTeam);
     byId("compare").hidden = extra.length === 0;
-    for (const label of byId("compare").querySelectorAll("label")) label.remove();
-    for (const scene of extra) {
-      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: scene.title });
-      box.checked = isShown.get(scene.title) ?? runs.length === 1;
-      isShown.set(scene.title, box.checked);
-      box.addEventListener("change", build);
-      label.append(scene.title);
+    const labels = new Map([...byId("compare").querySelectorAll("label")].map((label) => [label.firstChild.value, label]));
+    for (const [title, label] of labels) if (!extra.some((scene) => scene.title === title)) label.remove();
+    for (const { title } of extra) {
+      if (labels.has(title)) continue;
+      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: title });
+      box.checked = runs.length === 1;
+      box.addEventListener("change", () => {
+        buildPanels();
+        draw();
+      });
+      label.append(title);
     }
-    byId("panels").replaceChildren();
-    panels = all.filter((scene) => scene.isTeam || isShown.get(scene.title)).map((scene) => {
-      const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
-      return { ...scene, canvas, caption: add(figure, "figcaption") };
-    });
+    buildPanels();
     if (all.length) {
       const team = all[0], most = Math.max(...all.map((scene) => scene.moments.length));
       const wasLast = +byId("moment").value === +byId("moment").max;
@@ -87,6 +89,12 @@
       const [episodes, paths] = team.moments[0].shape, kind = team.moments[0].kind;
       options(byId("episode"), Array.from({ length: episodes }, (_, number) => [number, `${number + 1} of ${episodes}`]));
       options(byId("agent"), [["all", "all"], ...Array.from({ length: paths }, (_, number) => [number, `${kind} ${number + 1}`])]);
+      byId("agents").replaceChildren();
+      for (let number = 0; number < paths && paths <= AGENT_COLORS.length; number++) {
+        const entry = add(byId("agents"), "li"), dot = addTo(entry, document.createElementNS(SVG, "svg"), { width: 10, height: 10, "aria-hidden": "true" });
+        addTo(dot, document.createElementNS(SVG, "circle"), { cx: 5, cy: 5, r: 4.5, fill: color(number, paths) });
+        entry.append(`${kind} ${number + 1}`);
+      }
       const layers = [["episode", "this episode"], ["visits", `visits in ${episodes} episodes`]];
       if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
       options(byId("layer"), layers);
@@ -99,7 +107,21 @@
     byId("space").hidden = bodies.length === 0;
     buildCurves();
     buildAbout();
+    if (panels.length && !hasBegun) {
+      hasBegun = true;
+      byId("moment").value = byId("moment").max;
+      progress = +byId("time").max;
+      if (!wantsCalm) play();
+    }
     draw();
+  }
+  function buildPanels() {
+    const isShown = new Set([...document.querySelectorAll("#compare input:checked")].map((box) => box.value));
+    byId("panels").replaceChildren();
+    panels = runs.flatMap(scenesOf).filter((scene) => scene.isTeam || isShown.has(scene.title)).map((scene) => {
+      const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
+      return { ...scene, canvas, caption: add(figure, "figcaption") };
+    });
   }
 
   // Bodies in space, seen from the side and a little from above; the camera follows them, and lines lie on the ground, a metre apart.
@@ -288,7 +310,9 @@
     let entropy = 0;
     for (const count of counts.values()) entropy -= (count / total) * Math.log(count / total);
     const free = [...plane.free].filter((letter) => letter === "1").length;
-    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${ended && layer !== "visits" ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
+    const hasArrows = layer === "arrows" && panel.isTeam && run.arrows;
+    const arrowsOf = hasArrows ? `; arrows: the likeliest actions of agent ${agent === "all" ? 1 : Math.min(+agent, run.arrows.agents.length - 1) + 1}` : "";
+    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${arrowsOf}${ended && layer !== "visits" ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
     add(panel.caption, "b", {}, panel.title);
     panel.caption.append(text);
@@ -393,29 +417,31 @@
     const all = withCurves();
     byId("curves").hidden = all.length === 0;
     if (!all.length) return;
-    options(byId("metric"), Object.entries(all[0].metrics).map(([name, metric]) => [name, metric.label]));
+    const labels = Object.assign({}, ...[...all].reverse().map((run) => Object.fromEntries(Object.entries(run.metrics).map(([name, metric]) => [name, metric.label]))));
+    options(byId("metric"), Object.entries(labels));
     const seeds = [["mean", "mean and range"], ["each", "each seed"]];
-    options(byId("seeds"), [...seeds, ...all[0].seeds.map((seed, row) => [row, `seed ${seed}`])]);
+    options(byId("seeds"), [...seeds, ...[...new Set(all.flatMap((run) => run.seeds))].map((seed) => [seed, `seed ${seed}`])]);
     drawCurves();
   }
   function drawCurves() {
     const metric = byId("metric").value, axis = byId("axis").value, choice = byId("seeds").value, lines = [], levels = [];
-    withCurves().forEach((run, number) => {
+    withCurves().forEach((run) => {
       const found = run.metrics[metric];
       if (!found) return;
-      const rows = choice === "mean" || choice === "each" ? found.values : found.values.slice(+choice, +choice + 1);
+      const rows = choice === "mean" || choice === "each" ? found.values : found.values.filter((_, row) => run.seeds[row] === +choice);
+      if (!rows.length) return;
       const line = { title: run.title, xs: run[axis], ys: run[axis].map((_, record) => mean(rows.map((row) => row[record]))) };
       if (choice === "each") line.rows = rows;
       if (choice === "mean" && rows.length > 1) {
-        line.low = line.xs.map((_, record) => Math.min(...rows.map((row) => row[record])));
-        line.high = line.xs.map((_, record) => Math.max(...rows.map((row) => row[record])));
+        line.low = line.xs.map((_, record) => Math.min(...finite(rows.map((row) => row[record]))));
+        line.high = line.xs.map((_, record) => Math.max(...finite(rows.map((row) => row[record]))));
       }
       lines.push(line);
-      if (number === 0 && found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4" });
-      if (number === 0 && found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3" });
+      if (!levels.length && found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4" });
+      if (lines.length === 1 && found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3" });
     });
     const across = axis === "updates" ? "policy updates" : "environment steps of one seed's team";
-    chart = drawChart(byId("chart"), byId("reading"), { lines, levels, across, unit: axis, title: withCurves()[0].metrics[metric].label });
+    chart = drawChart(byId("chart"), byId("reading"), { lines, levels, across, unit: axis, title: byId("metric").selectedOptions[0].text });
     markMoment();
   }
   function markMoment() {
@@ -424,7 +450,11 @@
     if (update !== null && updates.length) chart.mark((byId("axis").value === "updates" ? 1 : runs[0].steps.at(-1) / updates.at(-1)) * update);
   }
 
+  let aboutNow = "";
   function buildAbout() {
+    const about = JSON.stringify(runs.map((run) => [run.title, run.command, run.facts, run.settings, run.files]));
+    if (about === aboutNow) return; // what a reader has opened stays open
+    aboutNow = about;
     byId("about").replaceChildren();
     for (const run of runs) {
       if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
@@ -486,11 +516,5 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
   build();
-  if (panels.length) {
-    byId("moment").value = byId("moment").max;
-    progress = +byId("time").max;
-    draw();
-    if (!wantsCalm) play();
-  }
   if (document.body.dataset.live) poll();
 })();

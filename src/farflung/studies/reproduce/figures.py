@@ -1,9 +1,11 @@
 """The figures of `farflung reproduce`."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -28,6 +30,8 @@ _SIZES = {2: ORANGE, 4: GREEN, 6: BLUE}
 """The colour of a team size, the same in all figures."""
 _STRIDE = 2
 _MOST_POINTS = 8
+_LEAST_GAP = 1e-9
+"""In nats: rounding hides smaller duality gaps."""
 _GOALS = {"room": (4, 0)}
 """The goal in the paper's figures of the environments; the paper does not say where the Maze's is."""
 
@@ -199,6 +203,25 @@ def parallel_sampling(findings: Findings, agents: int) -> Figure:
     return figure
 
 
+def sampling_charts(findings: Findings, agents: int) -> list[Chart]:
+    """The panels of `parallel_sampling`, to be read with the pointer."""
+    charts = []
+    ((_, color),) = _colored([agents])
+    for world in findings.worlds:
+        team, single = (findings.growth[Cell(world, agents, kind)].mean(axis=0) for kind in ("team", "single"))
+        by_round = {
+            f"{agents} specialised agents": (team[agents - 1 :: agents], to_hex(color), "none"),
+            f"one policy on {agents} copies": (single[agents - 1 :: agents], to_hex(color), "6 3"),
+            "one policy alone": (single[: len(single) // agents], GREY, "2 3"),
+        }
+        lines = [
+            {"title": title, "xs": np.arange(1, len(values) + 1), "ys": values, "color": shade, "dash": dash}
+            for title, (values, shade, dash) in by_round.items()
+        ]
+        charts.append(Chart(f"{world}: dataset entropy / log(states)", lines, across="rounds", unit="rounds", scale="cut"))
+    return charts
+
+
 @mpl.rc_context(STYLE)
 def decomposition(findings: Findings) -> Figure:
     """The entropy of the mixture as the agents' mean entropy plus their diversity."""
@@ -265,25 +288,63 @@ def concentration(findings: Findings, world: str, agents: int) -> Figure:
     return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
 
 
+class _Way(NamedTuple):
+    """One way to plan: its gaps, how it is drawn, and what an iteration costs."""
+
+    label: str
+    color: str
+    style: str
+    iterations: Int[np.ndarray, " shown"]
+    gaps: Float[np.ndarray, " shown"]
+    rounds: int
+    """Parallel rounds per iteration: planning in turn cannot be done in parallel."""
+    plans: int
+
+
+def _ways(check: ConvergenceCheck, number: int) -> list[_Way]:
+    """All ways, at so many iterations at the most."""
+    agents = check.agents
+    looks = {
+        "one agent": ("one agent", GREY, "-", 1, 1),
+        "together": (f"{agents} agents together (Algorithm 2)", ORANGE, "--", 1, agents),
+        "in turn": (f"{agents} agents in turn", BLUE, "-", agents, agents),
+        "one agent, small steps": (f"one agent, 1/{agents} of the step", GREEN, "--", 1, 1),
+    }
+    ways = []
+    for way, gaps in check.gaps.items():
+        label, color, style, rounds, plans = looks[way]
+        iterations = np.unique(np.geomspace(1, len(gaps), number).astype(int))
+        ways.append(_Way(label, color, style, iterations, gaps[iterations - 1], rounds, plans))
+    return ways
+
+
+def convergence_charts(check: ConvergenceCheck) -> list[Chart]:
+    """The panels of `convergence`, to be read with the pointer; gaps as powers of ten, since the vertical axis is linear."""
+    charts = []
+    for across, cost in (("parallel rounds of planning", "rounds"), ("plans", "plans")):
+        lines = [
+            {
+                "title": way.label,
+                "xs": way.iterations * getattr(way, cost),
+                "ys": np.log10(np.maximum(way.gaps, _LEAST_GAP)),
+                "color": way.color,
+                "dash": "none" if way.style == "-" else "6 3",
+            }
+            for way in _ways(check, 60)
+        ]
+        charts.append(Chart(f"log10 of the duality gap in nats, by {cost}", lines, across=across, unit=cost, scale="log"))
+    return charts
+
+
 @mpl.rc_context(STYLE)
 def convergence(check: ConvergenceCheck) -> Figure:
     """The duality gap of Parallel Frank-Wolfe, per parallel round and per plan."""
-    looks = {
-        "one agent": (GREY, "-", "one agent"),
-        "together": (ORANGE, "--", f"{check.agents} agents together (Algorithm 2)"),
-        "in turn": (BLUE, "-", f"{check.agents} agents in turn"),
-        "one agent, small steps": (GREEN, "--", f"one agent, 1/{check.agents} of the step"),
-    }
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     by_round, by_plan = figure.subplots(1, 2, sharey=True)
-    for way, gaps in check.gaps.items():
-        color, style, label = looks[way]
-        iterations = np.unique(np.geomspace(1, len(gaps), 300).astype(int))
-        gaps = gaps[iterations - 1]
-        num_plans = check.agents if way in ("together", "in turn") else 1
-        in_sequence = check.agents if way == "in turn" else 1  # planning in turn cannot be done in parallel
-        by_round.loglog(iterations * in_sequence, gaps, color=color, ls=style, lw=1.2, label=label)
-        by_plan.loglog(iterations * num_plans, gaps, color=color, ls=style, lw=1.2)
+    for way in _ways(check, 300):
+        look = {"color": way.color, "ls": way.style, "lw": 1.2}
+        by_round.loglog(way.iterations * way.rounds, way.gaps, label=way.label, **look)
+        by_plan.loglog(way.iterations * way.plans, way.gaps, **look)
     by_round.set(xlabel="parallel rounds of planning", ylabel="duality gap, in nats")
     by_plan.set(xlabel="plans")
     for axis in (by_round, by_plan):

@@ -531,6 +531,7 @@ def _plots(reproduction: Reproduction, sections: Sequence[_Section]) -> dict[str
             name: figures.learning_charts(runs, findings, shown)
             for name, shown in (("learning-curves", ends), ("learning-curves-others", others))
         }
+        charts["parallel-sampling"] = figures.sampling_charts(findings, most)
         plots |= {
             f"{name}-{training}": Plot(*texts[name], draw, formats, charts.get(name, ()))
             for name, draw in drawings.items()
@@ -542,7 +543,9 @@ def _plots(reproduction: Reproduction, sections: Sequence[_Section]) -> dict[str
         "environments": partial(figures.environments, worlds),
         "entropy-variance": figures.entropy_and_variance,
     }
-    return plots | {name: Plot(*texts[name], draw) for name, draw in shared.items()}
+    convergence = figures.convergence_charts(reproduction.theorems.convergence)
+    charts = {"convergence": convergence}
+    return plots | {name: Plot(*texts[name], draw, charts=charts.get(name, ())) for name, draw in shared.items()}
 
 
 def _tables(reproduction: Reproduction, decided: _Claims) -> dict[str, list[Sequence[object]]]:
