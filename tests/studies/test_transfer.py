@@ -1,5 +1,7 @@
 """`farflung.transfer`: the ranking of agents, runs of one policy, and rewards that are not what they should be."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,14 @@ def fewer_than_asked(before, actions, after):
     return np.asarray(after)[:2] * 1.0
 
 
+def complex_numbers(before, actions, after):
+    return np.asarray(after) * 1j
+
+
+def pays_and_takes(before, actions, after):
+    return np.where(np.arange(len(after)) % 2, 1.0, -1.0)
+
+
 def too_many(before, actions, after):
     return np.zeros((len(after), 2))
 
@@ -62,6 +72,8 @@ def test_the_ranking_is_that_of_the_episodes_and_the_best_agent_is_first(explore
     assert found.best == expected.mean(axis=1).argmax()
     assert found.num_steps == 3 * 20 * world.horizon
     assert goal in found.path
+    assert found.path[-1] == goal  # what follows is no part of the task
+    assert len(found.path) <= world.horizon + 1
 
 
 def test_learning_from_the_best_agent_gives_a_run_with_one_policy_that_reaches_the_goal(explored, tmp_path, capsys):
@@ -78,6 +90,9 @@ def test_learning_from_the_best_agent_gives_a_run_with_one_policy_that_reaches_t
     assert run.summary["final"]["objective"][0] > 0.9
     page = (out / "index.html").read_text(encoding="utf-8")
     assert "return, goal 2 9" in page
+    assert about["shown_path"].replace("\u2192", "\\u2192") in page  # as in JSON
+    assert about["shown_path"].startswith("(2, 5) \u2192 ")
+    assert about["shown_path"].endswith("(2, 9)")
     assert f"farflung transfer {folder} --goal 2 9 --updates 40" in page
     assert '"goals":[[9.0,10.0,2.0,3.0]]' in page  # column, and row from the bottom of five
     assert '["final return"' in page
@@ -110,6 +125,7 @@ def test_rewards_that_are_not_what_they_should_be_are_told_in_one_line(explored,
         (not_finite, "must be finite"),
         (fails_with_many, "fails_with_many fails: KeyError in line .* of test_transfer.py: .*only two"),
         (fails_on_the_host, "fails_on_the_host fails: IndexError"),
+        (complex_numbers, "fails: .*must be real numbers"),
         (fewer_than_asked, r"must return a number for each step, \(\d+,\) for \d+ steps, not \(2,\)"),
     ):
         with pytest.raises(ValueError, match=told):
@@ -122,6 +138,11 @@ def test_rewards_that_are_not_what_they_should_be_are_told_in_one_line(explored,
         farflung.transfer(run, reward="environment")
     with pytest.raises(ValueError, match="either a goal or a reward"):
         Transfer("run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WorldWarning)  # it pays, though each return of 8 steps is zero
+        farflung.transfer(run, reward=pays_and_takes, episodes=2, updates=1, batch_size=2)
+    with pytest.raises(ValueError, match="goal must be finite numbers, not inf 5"):
+        Transfer("run", goal=(float("inf"), 5.0))
     assert main(["transfer", str(folder), "--goal", "0", "5"]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
@@ -152,6 +173,22 @@ def test_networks_that_learn_offline_act_as_policies_of_teams_do():
     learned = learn_offline(jax.random.key(0), world, found, Transfer("run", goal=(1.0,), batches=300))
     assert select(jax.random.key(1), world, learned, goal, 5).returns.mean() == 1
     np.testing.assert_allclose(agent_of(learned, 0).head.weight, learned.head.weight)
+
+
+def test_offline_learning_imitates_the_agent_that_is_paid_not_the_mean_of_all():
+    """Six agents go in six directions from one start, with much noise: their mean action leads nowhere."""
+    world = make_vector_world("point-empty", horizon=20)
+    team = farflung.neural_team(jax.random.key(0), world, 6, farflung.Networks((4,), std=1.5))
+    angles = np.pi / 3 * np.arange(6)
+    apart = team.head.bias.at[:].set(2 * np.column_stack([np.cos(angles), np.sin(angles)]))
+    team = jax.tree.map(lambda leaf: apart if leaf is team.head.bias else leaf, team)
+    starts = np.asarray(world.starts)[0]
+    goal = Goal(np.array([starts[0] + 8 * world.step_size, starts[2]], np.float32), 0.5 * world.step_size)
+    found = select(jax.random.key(0), world, team, goal, 40)
+    assert (found.best, found.returns[1:].mean()) == (0, 0)
+    assert found.returns[0].mean() < 0.5
+    learned = learn_offline(jax.random.key(0), world, found, Transfer("run", goal=(1.0,), batches=2000))
+    assert select(jax.random.key(1), world, learned, goal, 20).returns.mean() > 0.9
 
 
 def test_the_best_success_is_that_of_planning_on_a_tiny_map():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from farflung.studies.suite import SuiteStatus
     from farflung.studies.trials import Status
 
-_MOST_ROWS, _MOST_PLACES = 20, 12
+_MOST_ROWS = 20
 
 
 def transfer(
@@ -144,15 +144,11 @@ def _print(run: "Run", out: Path, console: "Console") -> None:
         rows.add_row(str(row["agent"]), f"{row['mean_return']:.3f}", f"{row['best_return']:.3f}")
     rows.add_row("random actions", f"{about['random_return']:.3f}", "")
     console.print(rows)
-    places = about["path"][:: -(-len(about["path"]) // _MOST_PLACES)]
-    if run.world.positions is not None:
-        places = [run.world.positions[state].tolist() for state in places]
-    shown = " → ".join(
-        str(place) if isinstance(place, int) else f"({', '.join(f'{number:.3g}' for number in place)})" for place in places
-    )
-    console.print(f"best episode of agent {about['ranking'][0]['agent']}: {shown}", soft_wrap=True)
+    console.print(f"best episode of agent {about['ranking'][0]['agent']}: {about['shown_path']}", soft_wrap=True)
     mean = sum(run.summary["final"]["objective"]) / len(run.config.seeds)
-    learned = f"{run.summary['environment_steps'] // len(run.config.seeds):,} steps of learning"
-    before = f"{about['selection_steps']:,} to choose the agent and {about['exploration_steps']:,} of exploration"
-    console.print(f"{about['method']}: mean return {mean:.3f} after {learned}, {before}")
+    steps, episodes = run.summary["environment_steps"] // len(run.config.seeds), run.config.batch_size
+    learned = [f"{steps:,} steps of learning"] if run.config.updates > 1 else []
+    if about["method"] != "scratch":
+        learned += [f"{about['selection_steps']:,} to choose the agent", f"{about['exploration_steps']:,} of exploration"]
+    console.print(f"{about['method']}: mean return {mean:.3f} in the last {episodes} episodes, after {' and '.join(learned)}")
     print_saved(console, out, "index.html")

@@ -1,6 +1,7 @@
 """Settings of all commands but `farflung explore`."""
 
 import itertools
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -138,6 +139,8 @@ class Transfer(_OfRun):
     def __post_init__(self) -> None:
         if (self.reward is None) == (not self.goal):
             raise ValueError("a task is either a goal or a reward: give one of --goal and --reward")
+        if not all(map(math.isfinite, self.goal)):
+            raise ValueError(f"goal must be finite numbers, not {' '.join(f'{number:g}' for number in self.goal)}")
         if self.reward not in (None, "environment"):
             checks.check_function("reward", self.reward)
         if self.goal_radius is not None:

@@ -81,7 +81,8 @@ def learn(
     Implicit Q-learning (Kostrikov, Nair and Levine, 2022): $V(s)$ is an expectile of $Q(s, a)$ over the actions in the data,
     $Q(s, a)$ is $r + \gamma V(s')$, and the policy imitates the actions of the data, each with the weight $e^{\beta (Q - V)}$.
     No value of an action outside the data is ever used, so the method suits the few episodes that a team collects. Where whole
-    episodes are known, $Q(s, a)$ is what followed in the data, so a goal counts from the first step of its episode on.
+    episodes are known, what followed in the data stands for $Q(s, a)$, as in advantage-weighted regression (Peng et al., 2019),
+    so a goal counts from the first step of its episode on. In a world with chance, lucky actions look better than they are.
 
     TD3+BC (Fujimoto and Gu, 2021): the policy maximises a critic, and imitates the data beside it. The policy learns in every
     step here, not in every second one. Where the critic has no data, for example behind a wall, it fails.
@@ -113,15 +114,21 @@ def _implicit(
     networks: Networks, slow: Networks, key: PRNGKeyArray, batch: Experience, see: See, settings: Learning
 ) -> Float[Array, ""]:
     """The sum of the losses of value, critics and policy; none of them has a gradient in another's networks."""
-    states, next_states = see(batch.observations), see(batch.next_observations)
-    following = jnp.clip(jax.lax.stop_gradient(jax.vmap(networks.value)(next_states)), *settings.value_bounds)
-    target = batch.rewards + settings.discount * jnp.where(batch.is_terminal, 0.0, following)
+    states = see(batch.observations)
+    values = jax.vmap(networks.value)(states)
+    of_critics: ArrayLike = 0.0
     if batch.returns is not None:
-        target = batch.returns
-    ahead = jnp.min(_judged(slow.critics, states, batch.actions), axis=0) - jax.vmap(networks.value)(states)
+        # Where several policies have played, what followed tells more of an action than critics that also saw those of others.
+        judged = batch.returns
+    else:
+        next_values = jax.lax.stop_gradient(jax.vmap(networks.value)(see(batch.next_observations)))
+        following = jnp.clip(next_values, *settings.value_bounds)
+        target = batch.rewards + settings.discount * jnp.where(batch.is_terminal, 0.0, following)
+        of_critics = jnp.mean((_judged(networks.critics, states, batch.actions) - target[None]) ** 2)
+        judged = jnp.min(_judged(slow.critics, states, batch.actions), axis=0)
+    ahead = judged - values
     share = jnp.where(ahead > 0, settings.expectile, 1 - settings.expectile)
     weight = jnp.minimum(jnp.exp(settings.sharpness * jax.lax.stop_gradient(ahead)), _MOST_WEIGHT)
-    of_critics = jnp.mean((_judged(networks.critics, states, batch.actions) - target[None]) ** 2)
     return jnp.mean(share * ahead**2) + of_critics + jnp.mean(weight * _missed(networks, states, batch.actions))
 
 

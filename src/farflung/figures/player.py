@@ -109,6 +109,7 @@ def _task_facts(task: Mapping[str, Any], final: str) -> dict[str, str]:
         "task": task["task"],
         "final return": final,
         "mean return before learning (agents from 0)": ", ".join(ranking[:_MOST_RANKED]) + more,
+        f"best episode of agent {task['ranking'][0]['agent']} before learning": task.get("shown_path", ""),
         "mean return of random actions": f"{task['random_return']:.3f}",
         "steps of exploration": f"{task['exploration_steps']:,}",
         "steps to choose an agent": f"{task['selection_steps']:,}",

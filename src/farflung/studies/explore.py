@@ -451,7 +451,7 @@ def _with_paths(trained: Run) -> Run:
             stride = -(-poses.shape[1] // run.MOST_POSES)
             trained = dataclasses.replace(trained, poses=poses[: run.MOST_POSED, ::stride])
     paths = Paths(seed, features)
-    if projection.neighbours == 0:
+    if projection.neighbours == 0 or "transfer" in trained.summary:  # who has reached a goal may stay there
         return dataclasses.replace(trained, paths=paths)
     alike = share_of_duplicates(trained.config.world, paths.features, projection)
     return dataclasses.replace(trained, paths=paths, summary={**trained.summary, "alike": alike})

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from farflung.algorithms.actor_critic import ActorCritic
-from farflung.algorithms.task import Goal, OwnReward, Paid, RewardFunction, Task, reward_function
+from farflung.algorithms.task import Goal, OwnReward, Paid, RewardFunction, Task, has_acted, reward_function
 from farflung.config import Explore, Transfer
 from farflung.config.imports import import_object, name_of
 from farflung.config.reading import reason, where_raised
@@ -46,7 +46,10 @@ _UPDATES, _RATES = 100, {True: 0.001, False: 0.1}
 """Default updates, and default learning rates of networks and of tables."""
 _RANDOM_SHARE = 0.1
 """A table that learns a task starts with this share of random actions: an explorer's may be all but deterministic."""
-_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _OFFLINE_LOG_STD, _SHARPNESS = 256, 0.001, 128, -3.0, 3.0
+_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _SHARPNESS = 256, 0.001, 128, 3.0
+_OFFLINE_STD, _TUNED_STD = 0.05, 0.3
+"""Standard deviation of a policy that was learnt offline: if it is only tested, and if PPO goes on from it."""
+_MOST_PLACES = 12
 _GREEDY = 20.0
 """Logit of the best actions of a table that was learnt offline, against 0 for the others."""
 _BONUS_LEFT, _NOTHING = 5.0, 1e-30
@@ -135,7 +138,7 @@ def transfer_config(
     task = make_task(config, run, world, reward)
     with _errors_of(task):
         selection = select(jr.key(seed), world, team, task, config.episodes)
-    if not selection.returns.any():
+    if not np.asarray(selection.paid.rewards).any():
         told = f"no agent earned anything in {selection.returns.size} episodes ({config.task})"
         if config.method == "offline":
             raise ValueError(f"{told}, so there is nothing to learn from offline: give more --episodes, or check the task")
@@ -200,6 +203,8 @@ class _NamedReward:
         self.error = None
         try:
             found = self.function(*rows)
+            if np.iscomplexobj(found):
+                raise TypeError("rewards must be real numbers, not complex ones")
             if not isinstance(found, jax.Array):
                 found = np.asarray(found, np.float64)
         except jax.errors.JAXTypeError:  # JAX can't trace it
@@ -250,11 +255,12 @@ def select(key: PRNGKeyArray, world: World, team: Any, task: Task, num_episodes:
         raise ValueError(f"the reward must be finite, and {np.count_nonzero(~np.isfinite(rewards))} of {rewards.size} are not")
     returns = rewards.sum(axis=-1).T
     best = int(np.argmax(returns.mean(axis=1)))
-    states = np.asarray(played.states)[int(np.argmax(returns[best])), best, 0]
+    episode = int(np.argmax(returns[best]))
+    states = np.asarray(played.states)[episode, best, 0, : is_part[episode, best].sum() + 1]  # until the task is over
     path = states if world.projection is None else np.asarray(world.projection.project(jnp.asarray(states)))
     is_paid = rewards[:, best] > 0
     first = np.where(is_paid.any(axis=-1), is_paid.argmax(axis=-1) + 1, world.horizon)
-    num_steps = int(is_part.sum()) if world.is_hosted else returns.size * world.horizon
+    num_steps = int(np.sum(has_acted(world, played))) if world.is_hosted else returns.size * world.horizon
     return Selection(returns, float(of_random.returns.mean()), best, num_steps, path, float(first.mean()), played, paid)
 
 
@@ -419,7 +425,7 @@ def _implicit(
         return (states - center.reshape(along_last)) / scale.reshape(along_last)
 
     *trunk, head = eqx.filter_jit(learn)(key, data, see, space, config.batches, learning).policy.layers
-    networks = Networks((_OFFLINE_WIDTH, _OFFLINE_WIDTH), std=math.exp(_OFFLINE_LOG_STD))
+    networks = Networks((_OFFLINE_WIDTH, _OFFLINE_WIDTH), std=_OFFLINE_STD if config.updates is None else _TUNED_STD)
     new = neural_team(key, world, 1, networks)
     learned = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, (tuple(trunk), head))
     return dataclasses.replace(new, trunk=learned[0], head=learned[1])
@@ -430,6 +436,15 @@ def _goal_of(task: Task) -> dict[str, Any]:
     if not isinstance(task, Goal):
         return {}
     return {"goal": np.asarray(task.place).tolist(), "goal_radius": float(np.asarray(task.radius))}
+
+
+def _shown(path: np.ndarray, world: World) -> str:
+    """Some places of a path in words, with the first and the last."""
+    places = path[np.linspace(0, len(path) - 1, min(_MOST_PLACES, len(path))).round().astype(int)]
+    if world.positions is not None:
+        places = np.asarray(world.positions)[places]
+    of_each = places.reshape(len(places), -1).tolist()
+    return " → ".join(f"({', '.join(f'{number:.3g}' for number in place)})" for place in of_each)
 
 
 def _about(config: Transfer, run: Run, seed: int, selection: Selection) -> dict[str, Any]:
@@ -449,4 +464,5 @@ def _about(config: Transfer, run: Run, seed: int, selection: Selection) -> dict[
         "exploration_steps": int(run.steps[-1]),
         "selection_steps": selection.num_steps,
         "path": np.where(np.isfinite(selection.path), selection.path, -1).tolist(),
+        "shown_path": _shown(selection.path, run.world),
     }
