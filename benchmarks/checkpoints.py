@@ -87,7 +87,7 @@ def measure(config: Checkpoints) -> Result:
 
 
 def _seconds(config: Checkpoints, *, keeps: bool) -> float:
-    """The time of a training, without compilation; without episodes, nothing is taken from the batches."""
+    """The time of a training, without compilation. Without episodes, none are taken from the batches or written for viewers."""
     import jax
 
     from farflung.studies.explore import explore
@@ -97,7 +97,9 @@ def _seconds(config: Checkpoints, *, keeps: bool) -> float:
         if not keeps:
             stack.enter_context(patch("farflung.studies.trials.moments_of", return_value=[]))
             stack.enter_context(patch("farflung.training.compiled.shown_of", lambda world, states: states[:0]))
-        run = explore(config.world, agents=config.agents, preset="paper", updates=config.updates, live=False)
+            stack.enter_context(patch("farflung.studies.view.LiveRun._write_soon"))
+        out = Path(stack.enter_context(tempfile.TemporaryDirectory()), "run")
+        run = explore(config.world, agents=config.agents, preset="paper", updates=config.updates, out=out, live=False)
     if (run.playback is not None) != keeps:
         raise RuntimeError("the benchmark no longer reaches what keeps episodes")
     return float(run.summary["seconds"])

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.made_runs import made_continuous_run
+from tests.studies.pages import browser, needs_browser
 
 import farflung
 from farflung.figures.curves import live
@@ -113,6 +114,21 @@ def test_a_run_shows_its_figure_and_the_values_of_the_final_table(run):
     entropy = sum(run.summary["final"]["entropy"]) / 2
     assert f"{entropy:.4f}" in shown.texts
     assert "% of the ceiling" in shown.texts
+
+
+@needs_browser
+def test_a_notebook_plays_the_page_of_a_run(run, tmp_path):
+    path, problems = tmp_path / "notebook.html", []
+    path.write_text(f"<!doctype html><meta charset=utf-8>{run_html(run)}", encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page()
+        tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        tab.goto(path.as_uri())
+        page = tab.frame_locator("iframe")
+        for key, text in (("End", "step 4 of 4"), ("Home", "step 0 of 4")):
+            page.locator("#time").press(key)
+            assert text in page.locator("#panels figcaption").first.inner_text()
+    assert problems == []
 
 
 def test_a_run_without_a_ceiling_is_shown_too(run):
