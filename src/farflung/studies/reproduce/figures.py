@@ -19,8 +19,7 @@ from farflung.figures.pages import Chart
 from farflung.figures.style import BLUE, GREEN, GREY, ORANGE, RED, STYLE, VISITS
 from farflung.runs.run import Run, typical_seed
 from farflung.runs.statistics import mean_and_interval
-from farflung.studies.concentration.experiment import as_distributions, measure_concentration
-from farflung.studies.concentration.figures import concentrated
+from farflung.studies.concentration.experiment import Concentrated, as_distributions, measure_concentration
 from farflung.studies.reproduce.claims import DELTA, EPSILON, Cell, Findings
 from farflung.studies.reproduce.theorems import ConvergenceCheck
 from farflung.worlds.tabular import TabularMDP, reachable_states
@@ -282,10 +281,10 @@ def samples_by_entropy(findings: Findings) -> Figure:
     return figure
 
 
-def concentration(findings: Findings, world: str, agents: int) -> Figure:
+def measured_concentration(findings: Findings, world: str, agents: int) -> Concentrated:
     """Theorem 4.1 and a sharper bound against simulation."""
     team, single = (as_distributions(findings.occupancy[Cell(world, agents, kind)]) for kind in ("team", "single"))
-    return concentrated(measure_concentration(Concentration(world, agents=agents, draws=150), team, single))
+    return measure_concentration(Concentration(world, agents=agents, draws=150), team, single)
 
 
 class _Way(NamedTuple):

@@ -19,6 +19,7 @@ from farflung.runs.destinations import Destination
 from farflung.runs.run import PAGE, Run
 from farflung.runs.statistics import mean_and_interval
 from farflung.studies.concentration.experiment import as_distributions
+from farflung.studies.concentration.figures import concentrated, probability_chart
 from farflung.studies.reproduce import figures
 from farflung.studies.reproduce.claims import EPSILON, Cell, Claim, Findings, Training, claims, lead, rounds_saved
 from farflung.studies.reproduce.experiment import Reproduction, folder_of
@@ -537,14 +538,15 @@ def _plots(reproduction: Reproduction, sections: Sequence[_Section]) -> dict[str
             for name, draw in drawings.items()
             if name in texts
         }
+    samples = figures.measured_concentration(first, sampled, most)
     shared: dict[str, Callable[[], Figure]] = {
-        "concentration": partial(figures.concentration, first, sampled, most),
+        "concentration": partial(concentrated, samples),
         "convergence": partial(figures.convergence, reproduction.theorems.convergence),
         "environments": partial(figures.environments, worlds),
         "entropy-variance": figures.entropy_and_variance,
     }
     convergence = figures.convergence_charts(reproduction.theorems.convergence)
-    charts = {"convergence": convergence}
+    charts = {"concentration": [probability_chart(samples)], "convergence": convergence}
     return plots | {name: Plot(*texts[name], draw, charts=charts.get(name, ())) for name, draw in shared.items()}
 
 
