@@ -33,7 +33,8 @@ def served(*paths):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        server = uvicorn.Server(uvicorn.Config(application(paths, TOKEN), log_level="critical", ws="none", lifespan="off"))
+        settings = {"log_config": None, "log_level": "critical", "ws": "none", "lifespan": "off"}
+        server = uvicorn.Server(uvicorn.Config(application(paths, TOKEN), **settings))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

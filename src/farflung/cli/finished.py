@@ -225,5 +225,6 @@ def view(
             page = Path(private, "open.html")
             page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
             webbrowser.open(page.as_uri())
-        server = uvicorn.Server(uvicorn.Config(shown, log_level="warning", access_log=False, ws="none", lifespan="off"))
-        server.run(sockets=[listener])
+        # Without a logging configuration of its own, which would close the handlers of other libraries.
+        settings = uvicorn.Config(shown, log_config=None, log_level="warning", access_log=False, ws="none", lifespan="off")
+        uvicorn.Server(settings).run(sockets=[listener])

@@ -14,6 +14,7 @@ const drawChart = (() => {
   const shade = (color) => (isDark.matches ? LIGHTER[COLORS.indexOf(color)] : undefined) ?? color;
   const grouped = (number) => Math.round(number).toLocaleString("en");
   const short = (number) => (!Number.isFinite(number) ? "no value" : Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
+  const tickText = (number) => (Math.abs(number) >= 1e6 ? number.toLocaleString("en", { notation: "compact" }) : short(number));
   const add = (parent, tag, ...rest) => addTo(parent, document.createElementNS("http://www.w3.org/2000/svg", tag), ...rest);
   function ticks(low, high, number) {
     const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
@@ -50,7 +51,7 @@ const drawChart = (() => {
       add(root, "path", { class: "frame", d: `M${LEFT} ${toY(value)}H${width - RIGHT}`, opacity: 0.5 });
       add(root, "text", { x: LEFT - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
     }
-    for (const value of (isLog ? powers : ticks)(first, last, width < 600 ? 3 : 6)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, short(value));
+    for (const value of (isLog ? powers : ticks)(first, last, width < 600 ? 3 : 6)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, tickText(value));
     const name = add(root, "text", { y: foot + 38, "text-anchor": "middle" }, across);
     name.setAttribute("x", Math.min((LEFT + width) / 2, width - name.getComputedTextLength() / 2 - 2));
     // Where a value is missing, the line breaks off.
@@ -74,16 +75,19 @@ const drawChart = (() => {
       entry.append(title);
     }
     const mark = add(root, "path", { class: "hover", d: "" }), cursor = add(root, "path", { class: "hover", d: "" });
-    let at = lines[0].xs.length - 1;
+    // Places of the line that reaches farthest are read; lines that have none there are left out.
+    const main = lines.reduce((best, line) => (line.xs.at(-1) > best.xs.at(-1) ? line : best)), has = ({ xs }, x) => xs[0] <= x && x <= xs.at(-1);
+    let at = main.xs.length - 1;
     const read = (wanted) => {
       readAt.set(container, wanted);
-      at = nearest(lines[0].xs, wanted);
-      cursor.setAttribute("d", `M${toX(lines[0].xs[at])} ${TOP}V${foot}`);
-      const texts = lines.map((line) => {
-        const index = nearest(line.xs, wanted), range = line.low ? ` (${short(line.low[index])} to ${short(line.high[index])})` : "";
+      at = nearest(main.xs, wanted);
+      const x = main.xs[at];
+      cursor.setAttribute("d", `M${toX(x)} ${TOP}V${foot}`);
+      const texts = lines.filter((line) => has(line, x)).map((line) => {
+        const index = nearest(line.xs, x), range = line.low ? ` (${short(line.low[index])} to ${short(line.high[index])})` : "";
         return `${line.title} ${short(line.ys[index])}${range}`;
       });
-      reading.textContent = `${before} ${short(lines[0].xs[at])} ${unit}: ${texts.join("; ")}`;
+      reading.textContent = `${before} ${short(x)} ${unit}: ${texts.join("; ")}`;
     };
     const follow = (event) => {
       const bounds = root.getBoundingClientRect(), place = (((event.clientX - bounds.left) / bounds.width) * width - LEFT) / (width - LEFT - RIGHT), inside = Math.min(Math.max(place, 0), 1);
@@ -94,7 +98,7 @@ const drawChart = (() => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;
       event.preventDefault();
-      read(lines[0].xs[Math.min(Math.max(at + step, 0), lines[0].xs.length - 1)]);
+      read(main.xs[Math.min(Math.max(at + step, 0), main.xs.length - 1)]);
     });
     for (const kind of ["pointerleave", "blur"]) {
       root.addEventListener(kind, (event) => {
