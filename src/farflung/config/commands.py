@@ -64,7 +64,8 @@ class Collect(_OfRun):
     goal: Annotated[tuple[float, ...], default_is("none: the world's own rewards, if it has any", "NUMBER ...")] = ()
     """Goal with reward 1 at which episodes end: row and column in a map, an observation, or features such as x and y."""
     goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
-    """Distance at which a state that is a vector counts as the goal."""
+    """Distance at which a state that is a vector counts as the goal. Features are divided by their typical difference before
+    distances are measured: the width of the grid for Gymnasium environments, 1 in mazes and for robots."""
     reward: Annotated[str | None, default_is("the world's own rewards, if it has any", "MODULE:NAME")] = None
     """Function of observations, actions and next observations (arrays with a row per step) that returns the rewards."""
     author: Annotated[str | None, default_is("none", "NAME")] = None
@@ -110,7 +111,8 @@ class Transfer(_OfRun):
     goal: Annotated[tuple[float, ...], default_is("--reward", "NUMBER ...")] = ()
     """Goal with reward 1 at which episodes end: row and column in a map, an observation, or features such as x and y."""
     goal_radius: Annotated[float | None, default_is("the size of a step in a point maze", "FLOAT")] = None
-    """Distance at which a state that is a vector counts as the goal."""
+    """Distance at which a state that is a vector counts as the goal. Features are divided by their typical difference before
+    distances are measured: the width of the grid for Gymnasium environments, 1 in mazes and for robots."""
     method: Annotated[str, one_of(options.TRANSFERS)] = options.TRANSFERS[0]
     """finetune: PPO from the best agent's policy; guide: PPO from a new policy, for which the best agent takes the first
     actions of each episode, fewer and fewer; offline: Q-learning (tables) or IQL (networks) from episodes of the whole team;

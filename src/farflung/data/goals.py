@@ -163,6 +163,7 @@ def place_at(source: Source, goal: int | float | Place, radius: float | None) ->
         if place.shape != (len(names),) or not ((low <= place) & (place <= high)).all():
             raise ValueError(f"a goal is {' and '.join(names)} in {low} to {high}, not {goal}")
     if radius is None:
-        raise ValueError("a goal needs a goal_radius within which it is reached: give one, in units of the projection's scale")
+        units = ", ".join(f"{scale:g} of {name}" for name, scale in zip(names, source.projection.scale, strict=True))
+        raise ValueError(f"a goal needs a goal_radius within which it is reached: give one, where 1 stands for {units}")
     check_positive("goal_radius", radius)
     return place, float(radius)
