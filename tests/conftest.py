@@ -44,9 +44,11 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True, scope="session")
 def _kept_programs():
     """Workers, and the next run of the tests, share compiled programs in the user's cache folder: they compile for minutes."""
+    from farflung.numerics import programs
     from farflung.runs.program_cache import keep_programs
 
     keep_programs()
+    programs.keep_in(None)  # whose names know nothing of what a test has patched
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -40,7 +40,7 @@ class Algorithm(Protocol):
 
 def team_shape(algorithm: Algorithm, world: Any) -> Any:
     """The team of an algorithm in a world, with shapes in place of arrays; raises ValueError if `init` returns no team."""
-    state = eqx.filter_eval_shape(lambda key: algorithm.init(key, world.view()), jr.key(0))
+    state = eqx.filter_eval_shape(lambda: algorithm.init(jr.key(0), world.view()))
     if not isinstance(getattr(state, "team", None), Team):
         raise ValueError(
             f"init of {type(algorithm).__name__} must return a state with an attribute team, made with softmax_team or "

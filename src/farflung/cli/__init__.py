@@ -1,6 +1,7 @@
 """The command line. JAX is imported only when there is work to do, so that help and errors come at once."""
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
 _JSON = "--json"
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""JAX and matplotlib make so many objects that looking for garbage after each 700 took a tenth of a short command's time."""
 COMMANDS: dict[str, Command] = {
     "explore": explore,
     "resume": resume,
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2: a mistake of the user; 1: the training failed; 130: Ctrl-C; 143: SIGTERM; 141: the reader of the output has gone.
     """
     if arguments is None:  # the process has no other task
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         terminal.take_streams(is_json=_JSON in sys.argv)
         code = main(sys.argv[1:])
         keep_exit_code(code)

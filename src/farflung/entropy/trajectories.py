@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import digamma
 
 from farflung.entropy.counts import gain_of_count
 from farflung.entropy.objective import Objective
@@ -167,6 +166,8 @@ def _by_moment(moments: Float[Array, "one moment coordinate"]) -> Float[Array, "
 def _mean_surprisal(
     squared: Float[Array, " one"], k: int, num_features: int, scale: Sequence[float], floor: float
 ) -> Float[Array, ""]:
+    from scipy.special import digamma  # takes a while, and counts don't need it
+
     size, number = MOMENTS * num_features, squared.shape[0]
     log_volume = size / 2 * math.log(math.pi) - math.lgamma(size / 2 + 1) + MOMENTS * float(np.sum(np.log(scale or [1.0])))
     constant = float(digamma(number) - digamma(k)) + log_volume

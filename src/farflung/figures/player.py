@@ -290,7 +290,9 @@ def _arrows(run: Run) -> dict[str, Any] | None:
         or not isinstance(team, TabularSoftmax)
     ):
         return None
-    probabilities = np.asarray(run.team(run.playback.seed).policies.probabilities)
+    logits = np.asarray(run.team(run.playback.seed).policies.logits)
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities = weights / weights.sum(axis=-1, keepdims=True)
     if not team.is_time_dependent:
         probabilities = probabilities[:, None]
     if probabilities[..., 0].size > _MOST_ARROWS:

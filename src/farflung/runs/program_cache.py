@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import jax
 
+from farflung.numerics import programs
+
 _MOST_BYTES = 1_000_000_000
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -36,28 +38,42 @@ def keep_programs() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # XLA's own files fail when they are damaged
     jax.config.update("jax_compilation_cache_dir", own)
+    programs.keep_in(_Folder())
 
 
 def kept(name: str) -> Any:
     """The JSON value that `keep` has put into the folder; None if there is none, or if it is damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        if (folder := _folder()) is not None and _is_usable(folder):
-            checksum, _, text = (folder / name).read_text(encoding="ascii").partition("\n")
-            return json.loads(text) if checksum == _checksum(text) else None
+    content = _Folder().load(name)
+    with contextlib.suppress(ValueError):
+        return None if content is None else json.loads(content)
     return None
 
 
 def keep(name: str, value: Any) -> None:
     """Puts a JSON value into the folder, if that is possible."""
-    with contextlib.suppress(OSError):
-        if (folder := _folder()) is not None and _is_usable(folder):
-            text, unfinished = json.dumps(value), folder / f"{name}.{os.getpid()}"
-            unfinished.write_text(f"{_checksum(text)}\n{text}", encoding="ascii")
-            unfinished.replace(folder / name)
+    _Folder().keep(name, json.dumps(value).encode())
 
 
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+class _Folder(programs.Store):
+    """Files with a checksum in the folder."""
+
+    def load(self, name: str) -> bytes | None:
+        with contextlib.suppress(OSError):
+            if (folder := _folder()) is not None and _is_usable(folder):
+                checksum, _, content = (folder / name).read_bytes().partition(b"\n")
+                return content if checksum == _checksum(content) else None
+        return None
+
+    def keep(self, name: str, content: bytes) -> None:
+        with contextlib.suppress(OSError):
+            if (folder := _folder()) is not None and _is_usable(folder):
+                unfinished = folder / f"{name}.{os.getpid()}"
+                unfinished.write_bytes(_checksum(content) + b"\n" + content)
+                unfinished.replace(folder / name)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _folder() -> Path | None:

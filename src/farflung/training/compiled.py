@@ -7,7 +7,6 @@ and the devices that the seeds leave: each device has the policies of its agents
 import contextlib
 import dataclasses
 import math
-import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from farflung.algorithms.pgpse import PGPSE
 from farflung.numerics import spread
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import ONCE, REPRODUCIBLE, ReproducibleIfWorld
+from farflung.numerics.programs import program
 from farflung.policies.rollout import Trajectories, play
 from farflung.training.metrics import Metrics, measure_batch, measured_in
 from farflung.training.processes import Kind, Message, Processes, lost_if_failed, on_host
@@ -47,7 +47,6 @@ from farflung.training.progress import (
 )
 from farflung.worlds.world import CompiledWorld
 
-_tracing = threading.Lock()
 _COPIES_TOGETHER = 12288
 """On a GPU, a robot's simulator waits for one small kernel after the other: up to about as many copies, it takes hardly longer
 for more. Its results are not reproducible there anyway, so several seeds learn side by side."""
@@ -114,25 +113,26 @@ class CompiledRunner(Runner):
             self._world = jax.tree.map(lambda leaf: _put(leaf, everywhere), world)
         self._algorithm = jax.tree.map(by_seed, for_each_seed(algorithm, len(seeds)))
         keys = by_seed(np.asarray(seeds, np.uint32))
-        self.arrays: Arrays = _compiled(_begin, self._layout, self._world, self._algorithm, keys)
+        beginning = (self._world, self._algorithm, keys)
+        self.arrays: Arrays = program(_begin, (self._layout,), beginning)(*beginning)
         if training_state is not None:
             specs = [_BY_SEED, *self._layout.state_specs]  # of the keys and the state
             specs += [_BY_SEED] * (len(training_state.leaves) - len(specs))
             self.arrays = restored(self.arrays, training_state.leaves, by_seed, specs)
-        self._is_compiled = False
+        self._program: Any = None
         if processes is not None:
             self.runs_ahead = False  # each message waits for the work before it
             processes.remember(self.arrays)
 
     def advance(self, arrays: Arrays, first: int, last: int, recorded: Int[np.ndarray, " record"]) -> Chunk:
         padded = np.pad(recorded, (0, RECORDS_PER_CHUNK - len(recorded)))
-        program = _advance[self._world]
-        run = program if self._is_compiled else partial(_compiled, program)
-        self._is_compiled = True
+        given = (self._world, self._algorithm, arrays, (first, last, padded, len(recorded)))
         if self._processes is not None and self._processes.leads:
             self._processes.send(Kind.ADVANCE, *self._processes.naming(arrays), first, last, *recorded.tolist())
         with lost_if_failed() if self._processes is not None else contextlib.nullcontext():
-            found = run(self._layout, self._world, self._algorithm, arrays, (first, last, padded, len(recorded)))
+            if self._program is None:
+                self._program = program(_advance[self._world], (self._layout,), given)
+            found = self._program(*given)
             if self._processes is not None:
                 jax.block_until_ready(found)
         after, metrics, shown, is_finite = found
@@ -248,18 +248,6 @@ def _over_world_and_seeds(function: Any, world: CompiledWorld, has_worlds: bool,
         return jax.lax.map(lambda each: function(world, *each), own, batch_size=num_together)
 
     return by_groups
-
-
-def _compiled(function: Any, *arguments: Any) -> Any:
-    """Calls a jitted function that may not be compiled yet.
-
-    Threads trace one after the other, since they share one interpreter, and compile side by side: so the first of many is
-    ready long before the last.
-    """
-    with _tracing:
-        lowered = function.lower(*arguments)
-    lowered.compile()
-    return function(*arguments)
 
 
 @partial(jax.jit, static_argnums=0, compiler_options=ONCE)
