@@ -6,6 +6,7 @@ import os
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import farflung
 from farflung.numerics import programs
@@ -26,16 +27,21 @@ class Memory(programs.Store):
 
 
 @pytest.fixture
-def memory():
-    store = Memory()
+def memory(tmp_path):
+    """An empty store, beside an empty cache of JAX: what comes from there cannot be kept."""
+    store, folder = Memory(), jax.config.jax_compilation_cache_dir
     programs.keep_in(store)
     jax.clear_caches()
-    enabled = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)  # what comes from JAX's own cache cannot be kept
+    _use_folder(tmp_path / "jax")
     yield store
-    jax.config.update("jax_enable_compilation_cache", enabled)
+    _use_folder(folder)
     programs.keep_in(None)
     jax.clear_caches()
+
+
+def _use_folder(folder):
+    jax.config.update("jax_compilation_cache_dir", None if folder is None else str(folder))
+    compilation_cache.reset_cache()
 
 
 def in_a_new_process(store):
@@ -90,21 +96,23 @@ def test_a_store_that_keeps_nothing_costs_only_time(memory, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, first, trained())
 
 
+class Drift:
+    horizon, actions = 4, farflung.Discrete(2)
+
+    def reset(self, key):
+        return jax.numpy.zeros(1)
+
+    def step(self, key, state, action):
+        return state + action
+
+    def observe(self, state):
+        return state
+
+
 def test_a_users_own_objective_and_world_are_never_kept(memory):
-    class Boat:
-        action_space, horizon = farflung.Discrete(2), 4
-
-        def reset(self, key):
-            return jax.numpy.zeros(1)
-
-        def step(self, key, state, action):
-            return state + action
-
-        def observe(self, state):
-            return state
-
-    trained(objective=farflung.Utility("square", lambda visits: -jax.numpy.sum(visits**2)))
-    trained(Boat())
+    trained(objective=farflung.Utility(lambda shares: -jax.numpy.sum(shares**2)))
+    trained(credit=lambda objective, states: jax.vmap(objective.gains)(states)[..., 1:])
+    trained(Drift())
     assert not memory.contents
 
 
@@ -120,24 +128,23 @@ SETTINGS = [
     {"credit": "total"},
     {"single": True},
     {"independent": True},
-    {"optimizer": "sgd"},
+    {"optimizer": "adam"},
     {"combinations": 3},
     {"over_trajectories": "mean", "trajectories": 2},
     {"objective": "own"},
     {"objective": "own+2*skills"},
     {"objective": "own+3*skills"},
     {"objective": "trajectory"},
-    {"algorithm": "actor-critic"},
     {"algorithm": "diayn"},
-    {"time_dependent": True},
+    {"policy": "time-dependent"},
     {"world": "room-det"},
     {"world": "maze-stoc"},
     {"world": "maze-stoc", "horizon": 8},
     {"world": "point-gap", "horizon": 8, "hidden": (4,)},
     {"world": "point-gap", "horizon": 8, "hidden": (5,)},
-    {"world": "point-gap", "horizon": 8, "hidden": (4,), "neighbours": 3},
-    {"world": "point-gap", "horizon": 8, "hidden": (4,), "neighbours": 0},
-    {"world": "point-gap", "horizon": 8, "hidden": (4,), "bins": (7,)},
+    {"world": "point-gap", "horizon": 8, "hidden": (4,), "policy": "conditioned"},
+    {"world": "point-gap", "horizon": 8, "hidden": (4,), "algorithm": "pgpse"},
+    {"world": "point-gap", "horizon": 8, "hidden": (4,), "algorithm": "pgpse", "combinations": 2},
     {"world": "point-gap", "horizon": 8, "hidden": (4,), "policy": "shared-trunk"},
     {"world": "point-gap", "horizon": 8, "hidden": (4,), "discount": 0.9},
     {"world": "point-gap", "horizon": 8, "hidden": (4,), "clip": 0.1},
@@ -204,7 +211,8 @@ def test_what_a_program_is_made_of_needs_a_name(memory):
     assert programs._key(compiled._begin, (lambda: 1,), ()) is None
     assert programs._key(compiled._begin, (np.zeros(2),), ()) is None  # a value that is compiled into it
     assert programs._key(compiled._begin, (object(),), ()) is None
-    names = [programs._key(compiled._begin, (each,), ()) for each in (1, 1.0, True, "1", None, (1,), [1], {1: 1}, np.dtype("i4"))]
+    described = (1, 1.0, True, "1", None, (1,), [1], {1: 1}, np.dtype("i4"))
+    names = [programs._key(compiled._begin, (each,), ()) for each in described]
     assert len(set(names)) == len(names)
     shapes = [np.zeros(2), np.zeros(3), np.zeros(2, np.float32), jax.numpy.zeros(2), jax.numpy.zeros(2) + 0.0]
     names = [programs._key(compiled._begin, (), (each,)) for each in shapes]

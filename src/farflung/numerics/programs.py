@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import operator
 import os
 import pickle
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +69,7 @@ def program(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> 
     are kept, and only if nothing of a user's own is a part of them.
 
     Args:
+        function: one of farflung's own that belongs to a module, so that the source says all about it.
         statics: the function's first arguments, for which it is compiled.
     """
     is_kept = _store is not None and runs_on_cpu() and jax.process_count() == 1
@@ -149,7 +152,11 @@ def _read(content: bytes | None, arguments: Sequence[Any]) -> Callable[..., Any]
 def _key(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> str | None:
     """A name for all that a program depends on; None if that cannot be told."""
     try:
-        parts = [*_described((function, *statics), is_static=True), *_described(tuple(arguments), is_static=False)]
+        parts = [
+            _name(function),
+            *_described(tuple(statics), is_static=True),
+            *_described(tuple(arguments), is_static=False),
+        ]
     except _UndescribedError:
         return None
     text = "\n".join([_surroundings(), *_settings(), *parts])
@@ -215,10 +222,11 @@ def _described(value: Any, *, is_static: bool) -> Iterator[str]:
             yield from _described(getattr(value, field.name, None), is_static=is_field_static)
     elif callable(value) and hasattr(value, "__qualname__") and not isinstance(value, types.MethodType):
         yield _name(value)
-        made_of = getattr(value, "__wrapped__", value)
-        cells = tuple(cell.cell_contents for cell in getattr(made_of, "__closure__", None) or ())
-        defaults = (getattr(made_of, "__defaults__", None), getattr(made_of, "__kwdefaults__", None))
-        yield from _described((cells, defaults), is_static=True)
+        if not _is_global(value):
+            made_of = getattr(value, "__wrapped__", value)
+            cells = tuple(cell.cell_contents for cell in getattr(made_of, "__closure__", None) or ())
+            defaults = (getattr(made_of, "__defaults__", None), getattr(made_of, "__kwdefaults__", None))
+            yield from _described((cells, defaults), is_static=True)
     else:
         raise _UndescribedError
 
@@ -230,7 +238,15 @@ def _name(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}"
 
 
+def _is_global(value: Any) -> bool:
+    """Whether a function or a class is found in its module under its name: then nothing else can be inside it."""
+    try:
+        return operator.attrgetter(value.__qualname__)(sys.modules[value.__module__]) is value
+    except (AttributeError, KeyError):
+        return False
+
+
 def _placed(array: jax.Array) -> str:
-    sharding = array.sharding
+    sharding: Any = array.sharding
     devices = sorted(device.id for device in sharding.device_set)
     return f"{type(sharding).__name__} {getattr(sharding, 'spec', None)} {devices} {sharding.memory_kind}"
