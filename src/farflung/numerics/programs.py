@@ -4,11 +4,13 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import math
 import operator
 import os
 import pickle
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,8 +31,9 @@ _LIBRARIES = (jax, jaxlib, np, equinox, optax)
 _KNOWN = ("farflung", "jax", "jaxlib", "numpy", "equinox", "optax", "builtins", "functools", "collections")
 """Whose functions and classes a name and a version describe; a user's own may change under the same name."""
 _MOST_LOADED = 64
+_IMPORTED, _FLAGS = time.time(), os.environ.get("XLA_FLAGS", "")
 
-_tracing, _remembering, _hiding = threading.Lock(), threading.Lock(), threading.Lock()
+_tracing, _remembering, _hiding = threading.RLock(), threading.Lock(), threading.Lock()
 
 
 @runtime_checkable
@@ -62,7 +65,9 @@ def keep_in(store: Store | None) -> None:
         _source()  # reading many files takes long where other threads are at work
 
 
-def program(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> Callable[..., Any]:
+def program(
+    function: Any, statics: Sequence[Any], arguments: Sequence[Any], devices: Sequence[jax.Device]
+) -> Callable[..., Any]:
     """What a jitted function computes from arguments like these, as a function of the arguments.
 
     It is the very program that was compiled, so that results have the same bits wherever it comes from. Only programs for a CPU
@@ -71,8 +76,9 @@ def program(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> 
     Args:
         function: one of farflung's own that belongs to a module, so that the source says all about it.
         statics: the function's first arguments, for which it is compiled.
+        devices: those that it is compiled for, in the order of its mesh.
     """
-    is_kept = _store is not None and runs_on_cpu() and jax.process_count() == 1
+    is_kept = _store is not None and _is_as_imported() and runs_on_cpu() and jax.process_count() == 1
     key = _key(function, statics, arguments) if is_kept else None
     if key is None:
         _compiled(function, statics, arguments)
@@ -81,7 +87,7 @@ def program(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> 
         found = _loaded.pop(key, None)
     if found is None:
         assert _store is not None
-        found = _read(_store.load(key), arguments) or _compiled(function, statics, arguments, _store, key)
+        found = _read(_store.load(key), arguments, devices) or _compiled(function, statics, arguments, _store, key)
     with _remembering:
         _loaded[key] = found
         while len(_loaded) > _MOST_LOADED:
@@ -103,13 +109,11 @@ def _compiled(
         return lowered.compile()
     with _hidden_from_jax() as was_found:
         compiled = lowered.compile()
-    if not was_found():
-        try:
+    if not was_found() and _is_as_imported():  # tracing may have imported more
+        with contextlib.suppress(Exception):  # what cannot be written is compiled by each process
             content, _, result = serialize_executable.serialize(compiled)
             # An example of the result, since not every pytree's structure outlives the process.
             store.keep(key, pickle.dumps((content, jax.tree.unflatten(result, range(result.num_leaves)))))
-        except (ValueError, TypeError, NotImplementedError, pickle.PicklingError, jax.errors.JaxRuntimeError):
-            pass  # such a program is compiled by each process
     return compiled
 
 
@@ -138,13 +142,13 @@ def _hidden_from_jax() -> Iterator[Callable[[], bool]]:
         jax.monitoring.unregister_event_listener(listen)
 
 
-def _read(content: bytes | None, arguments: Sequence[Any]) -> Callable[..., Any] | None:
+def _read(content: bytes | None, arguments: Sequence[Any], devices: Sequence[jax.Device]) -> Callable[..., Any] | None:
     if content is None:
         return None
     try:
         executable, result = pickle.loads(content)
         structures = jax.tree.structure((tuple(arguments), {})), jax.tree.structure(result)
-        return serialize_executable.deserialize_and_load(executable, *structures)
+        return serialize_executable.deserialize_and_load(executable, *structures, execution_devices=list(devices))
     except Exception:  # whatever is wrong with it, it can be compiled again
         return None
 
@@ -172,19 +176,29 @@ def _source() -> str:
     return source.hexdigest()
 
 
+def _is_as_imported() -> bool:
+    """Whether the files and XLA's flags are surely those that this process computes with.
+
+    Under a process that runs on, such as a notebook's, farflung may be edited or upgraded, and XLA's flags be set too late.
+    """
+    is_known = os.environ.get("XLA_FLAGS", "") == _FLAGS and (not _FLAGS or _FLAGS.lstrip().startswith("--"))
+    newest = max((path.stat().st_ctime for path in _SOURCE.rglob("*.py")), default=math.inf)
+    return is_known and newest < _IMPORTED
+
+
 @functools.cache
 def _surroundings() -> str:
     """The source of farflung, the versions of what it computes with, and the devices."""
     versions = [f"{library.__name__} {library.__version__}" for library in _LIBRARIES]
     devices = [f"{device.id} {device.device_kind}" for device in jax.local_devices()]
-    return "\n".join([_source(), *versions, *devices, os.environ.get("XLA_FLAGS", "")])
+    return "\n".join([_source(), *versions, *devices, _FLAGS])
 
 
 def _settings() -> Iterator[str]:
     """JAX's own settings, some of which change what is traced or compiled."""
     for name in sorted(jax.config.values):
         if "cache" not in name:
-            yield f"{name} {getattr(jax.config, name, None)!r}"
+            yield f"{name} {getattr(jax.config, name, jax.config.values[name])!r}"
 
 
 def _described(value: Any, *, is_static: bool) -> Iterator[str]:
@@ -220,29 +234,34 @@ def _described(value: Any, *, is_static: bool) -> Iterator[str]:
             yield field.name
             is_field_static = is_static or field.metadata.get("static", False)
             yield from _described(getattr(value, field.name, None), is_static=is_field_static)
-    elif callable(value) and hasattr(value, "__qualname__") and not isinstance(value, types.MethodType):
+    elif isinstance(value, types.FunctionType):
+        # By its code: a decorator may give a user's function the name of another.
+        yield f"{_known(value.__globals__.get('__name__'))} {value.__code__.co_qualname} {value.__code__.co_firstlineno}"
+        cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
+        yield from _described((cells, value.__defaults__, value.__kwdefaults__), is_static=True)
+    elif callable(value) and _is_global(value):
         yield _name(value)
-        if not _is_global(value):
-            made_of = getattr(value, "__wrapped__", value)
-            cells = tuple(cell.cell_contents for cell in getattr(made_of, "__closure__", None) or ())
-            defaults = (getattr(made_of, "__defaults__", None), getattr(made_of, "__kwdefaults__", None))
-            yield from _described((cells, defaults), is_static=True)
     else:
         raise _UndescribedError
 
 
 def _name(value: Any) -> str:
-    """The name of a function or a class, if a version of farflung or of a library says what is behind it."""
-    if value.__module__.partition(".")[0] not in _KNOWN:
+    """The name of a class, or of another function of a module."""
+    return f"{_known(getattr(value, '__module__', None))} {value.__qualname__}"
+
+
+def _known(module: Any) -> str:
+    """The name of a module, if a version of farflung or of a library says what is behind it."""
+    if str(module).partition(".")[0] not in _KNOWN:
         raise _UndescribedError
-    return f"{value.__module__}.{value.__qualname__}"
+    return str(module)
 
 
 def _is_global(value: Any) -> bool:
-    """Whether a function or a class is found in its module under its name: then nothing else can be inside it."""
+    """Whether something is found in its module under its name: then nothing else can be inside it."""
     try:
         return operator.attrgetter(value.__qualname__)(sys.modules[value.__module__]) is value
-    except (AttributeError, KeyError):
+    except (AttributeError, KeyError, TypeError):
         return False
 
 

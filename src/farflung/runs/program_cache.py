@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import sys
+import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +17,8 @@ import jax
 from farflung.numerics import programs
 
 _MOST_BYTES = 1_000_000_000
+_DAY = 86_400
+_UNFINISHED = "unfinished-"
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -60,16 +64,24 @@ class _Folder(programs.Store):
     def load(self, name: str) -> bytes | None:
         with contextlib.suppress(OSError):
             if (folder := _folder()) is not None and _is_usable(folder):
-                checksum, _, content = (folder / name).read_bytes().partition(b"\n")
-                return content if checksum == _checksum(content) else None
+                with (folder / name).open("rb") as file:
+                    if _is_own(os.fstat(file.fileno())):
+                        checksum, _, content = file.read().partition(b"\n")
+                        return content if checksum == _checksum(content) else None
         return None
 
     def keep(self, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError):
             if (folder := _folder()) is not None and _is_usable(folder):
-                unfinished = folder / f"{name}.{os.getpid()}"
-                unfinished.write_bytes(_checksum(content) + b"\n" + content)
-                unfinished.replace(folder / name)
+                with tempfile.NamedTemporaryFile(prefix=_UNFINISHED, dir=folder, delete=False) as file:
+                    unfinished = Path(file.name)
+                    try:
+                        file.write(_checksum(content) + b"\n" + content)
+                        file.close()
+                        unfinished.replace(folder / name)
+                    except OSError:
+                        unfinished.unlink()
+                        raise
 
 
 def _checksum(content: bytes) -> bytes:
@@ -106,16 +118,24 @@ def _is_usable(folder: Path) -> bool:
     """Whether the folder exists, or can be made, and nobody else can put programs into it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        return _is_own(folder.stat())
     except OSError:
         return False
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Whether a file or a folder is this user's, and nobody else can write to it."""
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
 
 def _prune(folder: Path) -> None:
-    """Removes the programs that were not used for longest if the folder has become large."""
+    """Removes what killed processes have left, and the programs that were not used for longest if the folder is large."""
     with contextlib.suppress(OSError):
         found = [(path.stat(), path) for path in folder.iterdir() if path.is_file()]
+        for stat, path in found:
+            if path.name.startswith(_UNFINISHED) and stat.st_mtime < time.time() - _DAY:
+                path.unlink()
+        found = [(stat, path) for stat, path in found if path.exists()]
         excess = sum(stat.st_size for stat, _ in found) - _MOST_BYTES
         for stat, path in sorted(found, key=lambda each: max(each[0].st_atime, each[0].st_mtime)):
             if excess <= 0:

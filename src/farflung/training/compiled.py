@@ -64,6 +64,10 @@ class _Layout(NamedTuple):
     """Where agents are spread over devices: how each array of the algorithm's state is, and the structure of that state."""
 
     @property
+    def devices(self) -> list[jax.Device]:
+        return list(np.asarray(self.mesh.devices).flat)
+
+    @property
     def mesh_axis(self) -> str | None:
         """The axis along which agents are spread; None if all are on one device."""
         return None if self.structure is None else "agent"
@@ -114,7 +118,7 @@ class CompiledRunner(Runner):
         self._algorithm = jax.tree.map(by_seed, for_each_seed(algorithm, len(seeds)))
         keys = by_seed(np.asarray(seeds, np.uint32))
         beginning = (self._world, self._algorithm, keys)
-        self.arrays: Arrays = program(_begin, (self._layout,), beginning)(*beginning)
+        self.arrays: Arrays = program(_begin, (self._layout,), beginning, self._layout.devices)(*beginning)
         if training_state is not None:
             specs = [_BY_SEED, *self._layout.state_specs]  # of the keys and the state
             specs += [_BY_SEED] * (len(training_state.leaves) - len(specs))
@@ -131,7 +135,7 @@ class CompiledRunner(Runner):
             self._processes.send(Kind.ADVANCE, *self._processes.naming(arrays), first, last, *recorded.tolist())
         with lost_if_failed() if self._processes is not None else contextlib.nullcontext():
             if self._program is None:
-                self._program = program(_advance[self._world], (self._layout,), given)
+                self._program = program(_advance[self._world], (self._layout,), given, self._layout.devices)
             found = self._program(*given)
             if self._processes is not None:
                 jax.block_until_ready(found)
