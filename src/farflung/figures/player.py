@@ -28,6 +28,7 @@ _DIGITS = 5
 _RANDOM, _BEST = "random actions", "the best walks"
 _MOST_ARROWS = 100_000
 _MOST_RANKED = 10
+_MOST_CELLS = 48
 _LABELS = {
     "objective": "objective",
     "normalized_entropy": "state entropy / log(states)",
@@ -41,21 +42,58 @@ _LABELS = {
     "policy_entropy": "policy entropy (nats)",
 }
 """The metrics of a page, the most important first, with the labels of their axes."""
+_OF_CELLS = {
+    "normalized_entropy": "cell entropy / log(cells)",
+    "entropy": "cell entropy (nats)",
+    "support": "distinct cells visited",
+}
+"""The labels where states are vectors: these metrics count the cells of a grid."""
 
 
-def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "") -> str:
+def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "", home: bool = False) -> str:
     """The HTML of a page that shows runs side by side; it needs no other file and no network.
 
     Args:
         runs: what `described` returns for each.
         live: the address to ask for news of trainings in progress.
+        home: whether the page leads back to a table of runs.
     """
-    return _page("run.html.j2", "player.js", title, runs, "img-src data:", *(["connect-src 'self'"] if live else []), live=live)
+    sources = ("img-src data:", *(["connect-src 'self'"] if live else []))
+    return _page("run.html.j2", "player.js", title, runs, *sources, live=live, home=home)
 
 
 def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
     """The HTML of a page with a sortable table of runs."""
-    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src 'self' data:")
+    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src data:", "connect-src 'self'")
+
+
+def thumbnail(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A small picture of where the team of a described run goes in its last episodes: cells in ten shades."""
+    plane, playback = run["plane"], run["playback"]
+    if plane is None:
+        return None
+    columns, rows = plane["columns"], plane["rows"]
+    is_free = np.array([letter == "1" for letter in plane["free"]]).reshape(columns, rows)
+    visits = np.zeros((columns, rows))
+    if playback is not None:
+        numbers = np.frombuffer(base64.b64decode(playback["moments"][-1]["points"]), "<u2").reshape(-1, 2)
+        left, bottom, right, top = plane["view"]
+        points = np.array([left, bottom]) + numbers[numbers[:, 0] != _ENDED] / (_ENDED - 1) * [right - left, top - bottom]
+        shares = (points - plane["low"]) / np.subtract(plane["high"], plane["low"])
+        cells = np.clip((shares * [columns, rows]).astype(int), 0, [columns - 1, rows - 1])
+        np.add.at(visits, tuple(cells.T), 1)
+    block = -(-max(columns, rows) // _MOST_CELLS)
+    sums, is_open = _in_blocks(visits, block).sum(axis=(1, 3)), _in_blocks(is_free, block).any(axis=(1, 3))
+    shades = np.ceil(9 * np.sqrt(sums / max(sums.max(), 1))).astype(int)
+    letters = np.where(is_open | (sums > 0), shades.astype(str), ".").T
+    across = letters if plane["rowsPointDown"] else letters[::-1]
+    return {"columns": len(shades), "rows": len(across), "shades": "".join(across.ravel())}
+
+
+def _in_blocks(cells: np.ndarray, size: int) -> np.ndarray:
+    """Cells as an array [column, column in the block, row, row in the block]; blocks at an edge are filled up."""
+    padded = np.pad(cells, [(0, -length % size) for length in cells.shape])
+    return padded.reshape(padded.shape[0] // size, size, padded.shape[1] // size, size)
 
 
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
@@ -86,7 +124,7 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
     }
     return {
         **_about(run.config, run.world, title),
-        **_curves(run.config, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
+        **_curves(run.config, run.world, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
         **_played(run.world, run.playback, maps.goal_area(run.world, task)),
         **({"command": task["command"]} if task else {}),
         "arrows": _arrows(run),
@@ -124,7 +162,7 @@ def described_unfinished(
     done = int(updates[-1]) if len(updates) else 0
     return {
         **_about(config, world, title),
-        **_curves(config, updates, steps, metrics, {}),
+        **_curves(config, world, updates, steps, metrics, {}),
         **_played(world, playback),
         "about": f"Training: {done:,} of {config.updates:,} updates."
         if done
@@ -153,6 +191,7 @@ def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
 
 def _curves(
     config: Explore,
+    world: World,
     updates: Int[np.ndarray, " record"],
     steps: Int[np.ndarray, " record"],
     metrics: Metrics | None,
@@ -163,7 +202,7 @@ def _curves(
     if "transfer" in summary:
         randoms = {**randoms, "objective": summary["transfer"]["random_return"]}
     curves = {}
-    for name, label in _LABELS.items():
+    for name, label in (_LABELS | (_OF_CELLS if world.projection is not None else {})).items():
         if name in columns:
             bounds = {"entropy": "bound", "normalized_entropy": "normalized_bound"}
             bound = ceiling[bounds[name]] if ceiling is not None and name in bounds else None
@@ -174,7 +213,13 @@ def _curves(
                 "ceiling": _rounded(bound),
                 "ceilingLabel": "" if ceiling is None else ceiling_label(ceiling["exact"]),
             }
-    return {"seeds": list(config.seeds), "updates": updates.tolist(), "steps": steps.tolist(), "metrics": curves}
+    return {
+        "seeds": list(config.seeds),
+        "updates": updates.tolist(),
+        "steps": steps.tolist(),
+        "metrics": curves,
+        "final": {name: _rounded(float(np.mean(values))) for name, values in summary.get("final", {}).items()},
+    }
 
 
 def _rows(metrics: Metrics, shown: Bool[np.ndarray, " record"]) -> Metrics:

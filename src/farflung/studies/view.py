@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from farflung.config import Explore
 from farflung.config.checks import check_text, printable
-from farflung.config.reading import member, one_line_errors, parse_object, read_bytes, read_object, read_text, reading
+from farflung.config.reading import member, one_line_errors, parse_object, read_object, read_text, reading
 from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file, is_held
 from farflung.runs.files import to_json, write_atomically, write_results
 from farflung.runs.metrics_table import Columns
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LIVE = "live.json"
 _SECONDS_BETWEEN = 1.0
 _MOST_BESIDE, _MOST_NEIGHBOURS, _MOST_RUNS = 3, 100, 1000
+_DEEPEST, _MOST_FOLDERS = 3, 5000
+"""How deep below a folder its runs are looked for, and in how many folders."""
 _MOST_BYTES = 32 * 2**20
 _PICTURE = "figure.png"
 _HEADERS = {
@@ -142,11 +144,12 @@ def refresh_neighbours(run: Run, folder: Path) -> None:
             place.publish((PAGE,))
 
 
-def _finished(run: Run, folder: Path) -> dict[str, Any]:
+def _finished(run: Run, folder: Path, *, beside: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     """The JSON of a run that was read from a folder; raises an error if it cannot be shown."""
     from farflung.figures.player import described
 
-    return _checked(described(run, printable(folder.name)))
+    found = described(run, printable(folder.name), beside=beside)
+    return _checked(found | {"facts": [*found["facts"], ["files", printable(str(folder))]]})
 
 
 def _task(config: Explore) -> tuple[Any, ...]:
@@ -161,39 +164,59 @@ class Viewed:
     """The folders that a server shows: runs, finished or not, each known by its number alone."""
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
-        self.folders = [folder for path in paths for folder in _runs_in(Path(path))]
-        self.is_overview = len(self.folders) > 1 and len(paths) == 1
-        self._described: dict[int, dict[str, Any]] = {}
+        self._paths = [Path(path) for path in paths]
+        for path in self._paths:
+            if not path.is_dir():
+                raise ValueError(f"{path} cannot be shown: there is no such directory")
+        self.is_overview = not all(map(_is_run, self._paths))
+        self.folders: list[Path] = []
+        self.look()
+        self._described: dict[tuple[int, bool], dict[str, Any]] = {}
+        self._rows: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
-    def describe(self, number: int) -> dict[str, Any]:
-        """The JSON of a run; a finished one is read once."""
-        folder = self.folders[number]
+    def look(self) -> None:
+        """Finds the runs that are there; a run keeps its number as long as the server runs."""
+        known = {*self.folders}
+        self.folders += [folder for path in self._paths for folder in _runs_in(path) if folder not in known]
+        self.titles = _titles(self.folders)
+
+    def describe(self, number: int, *, is_alone: bool = False) -> dict[str, Any]:
+        """The JSON of a run; a finished one is read once.
+
+        Args:
+            is_alone: whether no other run is on the page: then it is compared with those that lie beside it.
+        """
+        folder, title = self.folders[number], self.titles[number]
         with self._lock:
-            if number in self._described:
-                return self._described[number]
+            if (number, is_alone) in self._described:
+                return self._described[number, is_alone]
             if (folder / CONFIG).is_file():
                 run = load_run(folder)
                 with reading(f"{folder} cannot be shown"):
-                    self._described[number] = _finished(run, folder)
-                return self._described[number]
-        name = printable(folder.name)
+                    found = _finished(run, folder, beside=_beside(run, folder) if is_alone else ())
+                self._described[number, is_alone] = found
+                return found
         with reading(f"{folder} holds no training in progress"):
             unfinished = member(folder, UNFINISHED)
             if (unfinished / _LIVE).is_file():
                 found = _checked(parse_object(read_text(member(unfinished, _LIVE), _MOST_BYTES)))
-                return found if is_held(unfinished) else _interrupted(found, name)
-            return {**_NOTHING_YET, "title": name, "about": f"{name} has not begun to train."}
+                return found if is_held(unfinished) else _interrupted(found, title)
+            return {**_NOTHING_YET, "title": title, "about": f"{title} has not begun to train."}
+
+    def shown(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """The JSON of the runs of one page, with titles that tell them apart."""
+        return [self.describe(number, is_alone=len(numbers) == 1) | {"title": self.titles[number]} for number in numbers]
 
     def rows(self) -> list[dict[str, Any]]:
         """What the overview shows of each run."""
-        rows = []
-        for number, folder in enumerate(self.folders):
-            try:
-                rows.append(_row(number, self.describe(number), has_picture=(folder / _PICTURE).is_file()))
-            except (OSError, ValueError) as error:
-                rows.append({"number": number, "title": printable(folder.name), "problem": str(error)})
-        return rows
+        for number in range(len(self.folders)):
+            if self._rows.get(number, {}).get("state") != "finished":
+                try:
+                    self._rows[number] = _row(number, self.describe(number) | {"title": self.titles[number]})
+                except (OSError, ValueError) as error:
+                    self._rows[number] = {"number": number, "title": self.titles[number], "problem": str(error)}
+        return [self._rows[number] | {"title": self.titles[number]} for number in range(len(self.folders))]
 
 
 def _interrupted(run: dict[str, Any], name: str) -> dict[str, Any]:
@@ -214,6 +237,7 @@ _NOTHING_YET: dict[str, Any] = {
     "updates": [],
     "steps": [],
     "metrics": {},
+    "final": {},
     "plane": None,
     "playback": None,
     "arrows": None,
@@ -228,31 +252,51 @@ def _checked(run: dict[str, Any]) -> dict[str, Any]:
     if missing := sorted({*_NOTHING_YET, "title", "about"} - run.keys()):
         raise ValueError(f"{_LIVE} has no {missing[0]}")
     check_text("title", run["title"])
-    json.dumps([run, _row(0, run, has_picture=False)], allow_nan=False)
+    json.dumps([run, _row(0, run)], allow_nan=False)
     return run
 
 
 def _runs_in(path: Path) -> list[Path]:
-    """The path itself if it is a run, or the runs in it."""
+    """The path itself if it is a run, or the runs in it and in its folders."""
     with reading(f"{path} cannot be shown"):
-        if not path.is_dir():
-            raise ValueError("there is no such directory")
-        if _is_run(path):
-            return [path.resolve()]
-        found = sorted(each.resolve() for each in path.iterdir() if each.is_dir() and not each.is_symlink() and _is_run(each))
-    if not found:
-        raise ValueError(f"{path} is no run, and there are no runs in it")
-    if len(found) > _MOST_RUNS:
-        raise ValueError(f"{path} has {len(found):,} runs, and at most {_MOST_RUNS:,} can be shown")
+        found, waiting, num_folders = [], [(path, 0)], 0
+        while waiting:
+            folder, depth = waiting.pop()
+            num_folders += 1
+            if num_folders > _MOST_FOLDERS:
+                raise ValueError(f"there are more than {_MOST_FOLDERS:,} folders to look for runs in: name one of them")
+            if _is_run(folder):
+                found.append(folder.resolve())
+                if len(found) > _MOST_RUNS:
+                    raise ValueError(f"there are more than {_MOST_RUNS:,} runs in it: name a folder with fewer")
+            elif depth < _DEEPEST:
+                with contextlib.suppress(PermissionError):
+                    inner = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+                    waiting += [(each, depth + 1) for each in reversed(inner) if each.is_dir() and not each.is_symlink()]
     return found
+
+
+def _titles(folders: Sequence[Path]) -> list[str]:
+    """The names of folders, after as many of their parents as tell them apart."""
+    titles = []
+    for folder in folders:
+        alike, depth = [other for other in folders if other.name == folder.name and other != folder], 1
+        while any(other.parts[-depth:] == folder.parts[-depth:] for other in alike):
+            depth += 1
+        titles.append(printable("/".join(folder.parts[-depth:])))
+    return titles
 
 
 def _is_run(path: Path) -> bool:
     return (path / CONFIG).is_file() or (path / UNFINISHED / CONFIG).is_file()
 
 
-def _row(number: int, run: dict[str, Any], *, has_picture: bool) -> dict[str, Any]:
+def _row(number: int, run: dict[str, Any]) -> dict[str, Any]:
+    from farflung.figures.player import thumbnail
+
     def last(metric: str) -> float | None:
+        if metric in run["final"]:
+            return run["final"][metric]
         values = run["metrics"].get(metric, {}).get("values") or []
         ends = [row[-1] for row in values if row and row[-1] is not None]
         return sum(ends) / len(ends) if ends else None
@@ -266,7 +310,7 @@ def _row(number: int, run: dict[str, Any], *, has_picture: bool) -> dict[str, An
         "support": last("support"),
         "updates": run["updates"][-1] if run["updates"] else 0,
         "state": "interrupted" if run.get("isInterrupted") else "training" if run["isLive"] else "finished",
-        "picture": f"runs/{number}/{_PICTURE}" if has_picture else None,
+        "picture": thumbnail(run),
     }
 
 
@@ -316,30 +360,27 @@ def application(
         return HTMLResponse(text, headers=_HEADERS)
 
     def shown(numbers: Sequence[int]) -> Response:
-        runs = [viewed.describe(number) for number in numbers]
+        runs, address = viewed.shown(numbers), "&".join(f"run={number}" for number in numbers)
         title = " and ".join(run["title"] for run in runs)
-        return html(run_page(runs, title, live="/data?" + "&".join(f"run={number}" for number in numbers)))
+        return html(run_page(runs, title, live=f"/data?{address}", home=viewed.is_overview))
 
     def numbers_of(request: Request) -> list[int]:
         chosen = [int(text) for text in request.query_params.getlist("run") if text.isdecimal() and len(text) < 6]
         return [number for number in dict.fromkeys(chosen) if number < len(viewed.folders)]
 
     def home(request: Request) -> Response:
+        viewed.look()
         chosen = numbers_of(request)
         if viewed.is_overview and not chosen:
             return html(overview_page(viewed.rows()))
         return shown(chosen or range(len(viewed.folders)))
 
-    def data(request: Request) -> Response:
-        return JSONResponse([viewed.describe(number) for number in numbers_of(request)], headers=_HEADERS)
+    def rows(_: Request) -> Response:
+        viewed.look()
+        return JSONResponse(viewed.rows(), headers=_HEADERS)
 
-    def picture(request: Request) -> Response:
-        number = int(request.path_params["number"])
-        if number >= len(viewed.folders):
-            raise ValueError("there is no such run")
-        with reading("there is no picture"):
-            content = read_bytes(member(viewed.folders[number], _PICTURE))
-        return Response(content, media_type="image/png", headers=_HEADERS)
+    def data(request: Request) -> Response:
+        return JSONResponse(viewed.shown(numbers_of(request)), headers=_HEADERS)
 
     def problem(_: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 404, headers=_HEADERS)
@@ -348,7 +389,7 @@ def application(
         routes=[
             Route("/", guarded(home)),
             Route("/data", guarded(data)),
-            Route(f"/runs/{{number:int}}/{_PICTURE}", guarded(picture)),
+            Route("/rows", guarded(rows)),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(names), www_redirect=False)],
         exception_handlers={ValueError: problem, OSError: problem},

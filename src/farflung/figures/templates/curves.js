@@ -9,15 +9,15 @@ const addTo = (parent, element, properties = {}, text) => {
 const drawChart = (() => {
   const COLORS = ["#2563a8", "#d9730d", "#2f8f5b", "#b3261e", "#8250df", "#0e7490"], LIGHTER = ["#7db4f0", "#f0a35c", "#6fca97", "#f08b84", "#b99cf5", "#5cc3dc"];
   const DASHES = ["none", "8 4", "2 3", "9 3 2 3"];
-  const HEIGHT = 290, LEFT = 64, RIGHT = 28, TOP = 12, FOOT = HEIGHT - 48;
+  const HEIGHT = 290, LEFT = 74, RIGHT = 28, TOP = 12, FOOT = HEIGHT - 48;
   const isDark = matchMedia("(prefers-color-scheme: dark)"), readAt = new WeakMap();
-  const shade = (color) => (isDark.matches ? LIGHTER[COLORS.indexOf(color)] : undefined) ?? color;
+  const shade = (color) => (isDark.matches ? LIGHTER[COLORS.indexOf(color)] ?? `color-mix(in srgb, ${color} 50%, white)` : color);
   const grouped = (number) => Math.round(number).toLocaleString("en");
   const short = (number) => (!Number.isFinite(number) ? "no value" : Math.abs(number) >= 1000 ? grouped(number) : String(+number.toPrecision(4)));
   const tickText = (number) => (Math.abs(number) >= 1e6 ? number.toLocaleString("en", { notation: "compact" }) : short(number));
   const add = (parent, tag, ...rest) => addTo(parent, document.createElementNS("http://www.w3.org/2000/svg", tag), ...rest);
-  function ticks(low, high, number) {
-    const rough = (high - low) / number, power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+  function ticks(low, high, number, least = 0) {
+    const rough = Math.max((high - low) / number, least), power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
     const found = [];
     for (let value = Math.ceil(low / step) * step; value <= high + 1e-9 * step; value += step) found.push(Math.abs(value) < 1e-12 ? 0 : value);
     return found;
@@ -25,13 +25,15 @@ const drawChart = (() => {
   function powers(low, high, number) {
     const factors = high / low >= 100 ? [1] : high / low < 30 || number > 3 ? [1, 2, 5] : [1, 3], found = [];
     for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) found.push(...factors.map((factor) => factor * power).filter((value) => value >= low && value <= high));
-    return found;
+    const every = Math.ceil(found.length / (number + 2));
+    return found.filter((_, index) => index % every === 0);
   }
   const nearest = (xs, wanted) => xs.reduce((best, x, index) => (Math.abs(x - wanted) < Math.abs(xs[best] - wanted) ? index : best), 0);
 
-  // lines: title, xs, ys and, if there are any, color, dash, low and high (a band) or rows (thin lines); levels: title, value, dash, color.
+  // lines: title, xs, ys and, if there are any, color, dash, low and high (a band) or rows (thin lines) and their rowTitles; levels: title, value, dash, and
+  // color or the number of the line whose color they have.
   // scale: where the horizontal axis begins: at zero, or at the first place ("cut", or "log" for a logarithmic axis).
-  return (container, reading, { lines, levels = [], title, across, unit, before = "after", scale = "zero" }) => {
+  return (container, reading, { lines, levels = [], title, across, down, unit, before = "after", scale = "zero" }) => {
     const hadFocus = container.contains(document.activeElement), wasRead = readAt.get(container);
     container.replaceChildren();
     const values = [...lines.flatMap((line) => [...line.ys, ...(line.low ?? []), ...(line.high ?? []), ...(line.rows ?? []).flat()]), ...levels.map((level) => level.value)].filter(Number.isFinite);
@@ -51,12 +53,15 @@ const drawChart = (() => {
       add(root, "path", { class: "frame", d: `M${LEFT} ${toY(value)}H${width - RIGHT}`, opacity: 0.5 });
       add(root, "text", { x: LEFT - 8, y: toY(value) + 4, "text-anchor": "end" }, short(value));
     }
-    for (const value of (isLog ? powers : ticks)(first, last, width < 600 ? 3 : 6)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, tickText(value));
+    const isWhole = lines.every((line) => line.xs.every(Number.isInteger)), most = width < 600 ? 4 : 6;
+    for (const value of isLog ? powers(first, last, most) : ticks(first, last, most, isWhole ? 1 : 0)) add(root, "text", { x: toX(value), y: foot + 20, "text-anchor": "middle" }, tickText(value));
+    if (down) add(root, "text", { x: -(TOP + foot) / 2, y: 12, transform: "rotate(-90)", "text-anchor": "middle" }, down);
     const name = add(root, "text", { y: foot + 38, "text-anchor": "middle" }, across);
     name.setAttribute("x", Math.min((LEFT + width) / 2, width - name.getComputedTextLength() / 2 - 2));
     // Where a value is missing, the line breaks off.
     const path = (xs, ys) => ys.map((y, index) => (Number.isFinite(y) ? `${index && Number.isFinite(ys[index - 1]) ? "L" : "M"}${toX(xs[index]).toFixed(1)} ${toY(y).toFixed(1)}` : "")).join("");
-    for (const level of levels) add(root, "path", { d: `M${LEFT} ${toY(level.value)}H${width - RIGHT}`, stroke: level.color ?? muted, "stroke-dasharray": level.dash, fill: "none" });
+    const levelStroke = (level) => (level.line === undefined ? (level.color ? shade(level.color) : muted) : strokeOf(lines[level.line], level.line));
+    for (const level of levels) add(root, "path", { d: `M${LEFT} ${toY(level.value)}H${width - RIGHT}`, stroke: levelStroke(level), "stroke-dasharray": level.dash, fill: "none" });
     lines.forEach((line, number) => {
       const stroke = strokeOf(line, number);
       if (line.low) {
@@ -68,7 +73,7 @@ const drawChart = (() => {
       add(root, "path", { d: path(line.xs, line.ys), stroke, fill: "none", "stroke-width": 2.2, "stroke-dasharray": dashOf(line, number) });
     });
     const keys = addTo(container, document.createElement("ul"), { class: "keys" });
-    const entries = [...lines.map((line, number) => [line.title, strokeOf(line, number), dashOf(line, number)]), ...levels.map((level) => [level.title, level.color ?? muted, level.dash])];
+    const entries = [...lines.map((line, number) => [line.title, strokeOf(line, number), dashOf(line, number)]), ...levels.map((level) => [level.title, levelStroke(level), level.dash])];
     for (const [title, stroke, dash] of entries) {
       const entry = addTo(keys, document.createElement("li")), sample = add(entry, "svg", { width: 24, height: 10, "aria-hidden": "true" });
       add(sample, "path", { d: "M0 5h24", stroke, fill: "none", "stroke-width": 2.2, "stroke-dasharray": dash ?? "none" });
@@ -85,8 +90,10 @@ const drawChart = (() => {
       cursor.setAttribute("d", `M${toX(x)} ${TOP}V${foot}`);
       const texts = lines.filter((line) => has(line, x)).map((line) => {
         const index = nearest(line.xs, x), range = line.low ? ` (${short(line.low[index])} to ${short(line.high[index])})` : "";
-        return `${line.title} ${short(line.ys[index])}${range}`;
+        const each = line.rowTitles ? ` (${line.rows.map((row, number) => `${line.rowTitles[number]} ${short(row[index])}`).join(", ")})` : "";
+        return `${line.title} ${short(line.ys[index])}${range}${each}`;
       });
+      texts.push(...levels.map((level) => `${level.title} ${short(level.value)}`));
       reading.textContent = `${before} ${short(x)} ${unit}: ${texts.join("; ")}`;
     };
     const follow = (event) => {

@@ -46,14 +46,14 @@
   };
 
   // What can be shown: each run's team, and what lies beside it to compare it with.
+  const NOTHING = { label: "before the first update", update: null, kind: "agent", stride: 1, shape: [1, 0, 1], points: "" };
   const scenesOf = (run) => {
-    if (!run.plane || !run.playback) return [];
-    const scenes = [{ run, title: run.title, moments: run.playback.moments, isTeam: true }];
+    if (!run.plane) return [];
+    const scenes = [], scene = (run, title, moments, isTeam) => scenes.push({ run, title, moments, isTeam, key: `${runs.indexOf(run)} ${title}` });
+    scene(run, run.title, run.playback?.moments ?? [NOTHING], true);
     const of = runs.length > 1 ? ` (${run.title})` : "";
-    for (const [title, scene] of Object.entries(run.playback.others)) scenes.push({ run, title: title + of, moments: [scene] });
-    for (const other of run.beside) {
-      if (other.plane && other.playback) scenes.push({ run: other, title: other.title, moments: other.playback.moments });
-    }
+    for (const [title, moment] of Object.entries(run.playback?.others ?? {})) scene(run, title + of, [moment], false);
+    for (const other of run.beside) if (other.plane && other.playback) scene(other, other.title, other.playback.moments, false);
     return scenes;
   };
   const momentOf = (panel) => {
@@ -63,15 +63,15 @@
 
   let hasBegun = false;
   function build() {
-    byId("introduction").textContent = runs.map((run) => run.about).join(" ");
+    byId("introduction").textContent = runs.map((run) => (runs.length > 1 ? `${run.title}: ${run.about}` : run.about)).join(" ");
     const all = runs.flatMap(scenesOf), extra = all.filter((scene) => !scene.isTeam);
     byId("player").hidden = all.length === 0;
     byId("compare").hidden = extra.length === 0;
     const labels = new Map([...byId("compare").querySelectorAll("label")].map((label) => [label.firstChild.value, label]));
-    for (const [title, label] of labels) if (!extra.some((scene) => scene.title === title)) label.remove();
-    for (const { title } of extra) {
-      if (labels.has(title)) continue;
-      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: title });
+    for (const [key, label] of labels) if (!extra.some((scene) => scene.key === key)) label.remove();
+    for (const { title, key } of extra) {
+      if (labels.has(key)) continue;
+      const label = add(byId("compare"), "label"), box = add(label, "input", { type: "checkbox", value: key });
       box.checked = runs.length === 1;
       box.addEventListener("change", () => {
         buildPanels();
@@ -81,19 +81,27 @@
     }
     buildPanels();
     if (all.length) {
-      const team = all[0], most = Math.max(...all.map((scene) => scene.moments.length));
+      const most = Math.max(...all.map((scene) => scene.moments.length)), teams = all.filter((scene) => scene.isTeam).map((scene) => scene.moments[0]);
       const wasLast = +byId("moment").value === +byId("moment").max;
       byId("moment").max = most - 1;
       if (wasLast) byId("moment").value = most - 1;
       byId("time").max = Math.max(...all.map((scene) => scene.moments[0].shape[2])) - 1;
-      const [episodes, paths] = team.moments[0].shape, kind = team.moments[0].kind;
+      const largest = teams.reduce((best, moment) => (moment.shape[1] > best.shape[1] ? moment : best)), { kind } = largest;
+      const [paths, episodes] = [largest.shape[1], Math.max(...teams.map((moment) => moment.shape[0]))];
       options(byId("episode"), Array.from({ length: episodes }, (_, number) => [number, `${number + 1} of ${episodes}`]));
       options(byId("agent"), [["all", "all"], ...Array.from({ length: paths }, (_, number) => [number, `${kind} ${number + 1}`])]);
-      byId("agents").replaceChildren();
-      for (let number = 0; number < paths && paths <= AGENT_COLORS.length; number++) {
-        const entry = add(byId("agents"), "li"), dot = addTo(entry, document.createElementNS(SVG, "svg"), { width: 10, height: 10, "aria-hidden": "true" });
-        addTo(dot, document.createElementNS(SVG, "circle"), { cx: 5, cy: 5, r: 4.5, fill: color(number, paths) });
-        entry.append(`${kind} ${number + 1}`);
+      if (byId("agents").children.length !== (paths <= AGENT_COLORS.length ? paths : 0)) {
+        byId("agents").replaceChildren();
+        for (let number = 0; number < paths && paths <= AGENT_COLORS.length; number++) {
+          const entry = add(add(byId("agents"), "li"), "button", { type: "button", title: `show ${kind} ${number + 1} alone, or all` });
+          const dot = addTo(entry, document.createElementNS(SVG, "svg"), { width: 10, height: 10, "aria-hidden": "true" });
+          addTo(dot, document.createElementNS(SVG, "circle"), { cx: 5, cy: 5, r: 4.5, fill: color(number, paths) });
+          entry.append(`${kind} ${number + 1}`);
+          entry.addEventListener("click", () => {
+            byId("agent").value = byId("agent").value === String(number) ? "all" : number;
+            draw();
+          });
+        }
       }
       const layers = [["episode", "this episode"], ["visits", `visits in ${episodes} episodes`]];
       if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
@@ -107,7 +115,7 @@
     byId("space").hidden = bodies.length === 0;
     buildCurves();
     buildAbout();
-    if (panels.length && !hasBegun) {
+    if (panels.some((panel) => panel.moments[0] !== NOTHING) && !hasBegun) {
       hasBegun = true;
       byId("moment").value = byId("moment").max;
       progress = +byId("time").max;
@@ -118,7 +126,7 @@
   function buildPanels() {
     const isShown = new Set([...document.querySelectorAll("#compare input:checked")].map((box) => box.value));
     byId("panels").replaceChildren();
-    panels = runs.flatMap(scenesOf).filter((scene) => scene.isTeam || isShown.has(scene.title)).map((scene) => {
+    panels = runs.flatMap(scenesOf).filter((scene) => scene.isTeam || isShown.has(scene.key)).map((scene) => {
       const figure = add(byId("panels"), "figure"), canvas = add(figure, "canvas", { role: "img" });
       return { ...scene, canvas, caption: add(figure, "figcaption") };
     });
@@ -152,7 +160,7 @@
     context.scale(ratio, ratio);
     context.fillStyle = themed("--free");
     context.fillRect(0, 0, width, height);
-    const text = `step ${time * body.stride} of ${run.horizon}: ${moving === shown.length ? `${moving} of ${paths} bodies` : `${shown.length - moving} of ${shown.length} episodes have ended`}`;
+    const text = `after the last update, step ${time * body.stride} of ${run.horizon}: ${moving === shown.length ? `${moving} of ${paths} bodies` : `${shown.length - moving} of ${shown.length} episodes have ended`}`;
     caption.replaceChildren();
     add(caption, "b", {}, run.title);
     caption.append(text);
@@ -311,13 +319,27 @@
     for (const count of counts.values()) entropy -= (count / total) * Math.log(count / total);
     const free = [...plane.free].filter((letter) => letter === "1").length;
     const hasArrows = layer === "arrows" && panel.isTeam && run.arrows;
-    const arrowsOf = hasArrows ? `; arrows: the likeliest actions of agent ${agent === "all" ? 1 : Math.min(+agent, run.arrows.agents.length - 1) + 1}` : "";
-    const text = `${scene.label}, ${layer === "visits" ? "all steps" : `step ${now * scene.stride} of ${run.horizon}`}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${arrowsOf}${ended && layer !== "visits" ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
+    const arrowsOf = hasArrows
+      ? `; arrows: the likeliest actions of agent ${agent === "all" ? 1 : Math.min(+agent, run.arrows.agents.length - 1) + 1} after the last update, ${grouped(run.updates.at(-1))}`
+      : "";
+    const isAllSteps = layer === "visits", seed = scene.update === null ? "" : `seed ${run.playback.seed}, `;
+    const what = [...(scene.label === panel.title || panel.title.startsWith(`${scene.label} (`) ? [] : [scene.label]), `${seed}${isAllSteps ? `${episodes} episodes` : `step ${now * scene.stride} of ${run.horizon}`}`];
+    const found = paths
+      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps ? "" : " so far"}${ofBatch(run, scene)}`
+      : scene.label;
+    const text = `${found}${arrowsOf}${ended && !isAllSteps ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
     add(panel.caption, "b", {}, panel.title);
     panel.caption.append(text);
     if (isStill) canvas.setAttribute("aria-label", `${panel.title}; ${text}`);
     return `${panel.title}; ${text}`;
+  }
+
+  // The mean over the whole batch of that update, of which a page has a few episodes.
+  function ofBatch(run, scene) {
+    const record = scene.update === null ? -1 : run.updates.indexOf(scene.update), row = run.seeds.indexOf(run.playback.seed);
+    const value = record < 0 ? undefined : run.metrics.entropy?.values[row]?.[record];
+    return Number.isFinite(value) ? ` (whole episodes of the batch: ${value.toFixed(2)})` : "";
   }
 
   // The border of a plane, the names of its features, and their values at both ends.
@@ -386,6 +408,7 @@
     byId("yaw-text").textContent = `${byId("yaw").value}°`;
     bodies.forEach(drawBodies);
     if (!isPlaying) byId("status").textContent = texts[0];
+    [...byId("agents").querySelectorAll("button")].forEach((button, number) => button.setAttribute("aria-pressed", byId("agent").value === String(number)));
     markMoment();
   }
   function frame(stamp) {
@@ -431,17 +454,25 @@
       const rows = choice === "mean" || choice === "each" ? found.values : found.values.filter((_, row) => run.seeds[row] === +choice);
       if (!rows.length) return;
       const line = { title: run.title, xs: run[axis], ys: run[axis].map((_, record) => mean(rows.map((row) => row[record]))) };
-      if (choice === "each") line.rows = rows;
+      if (choice === "each") [line.rows, line.rowTitles] = [rows, run.seeds.map((seed) => `seed ${seed}`)];
       if (choice === "mean" && rows.length > 1) {
         line.low = line.xs.map((_, record) => Math.min(...finite(rows.map((row) => row[record]))));
         line.high = line.xs.map((_, record) => Math.max(...finite(rows.map((row) => row[record]))));
       }
       lines.push(line);
-      if (!levels.length && found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4" });
-      if (lines.length === 1 && found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3" });
+      if (!runs.includes(run)) return; // what lies beside a run has the same levels
+      if (found.random !== null) levels.push({ value: found.random, title: "random actions", dash: "6 4", run: run.title, line: lines.length - 1 });
+      if (found.ceiling !== null) levels.push({ value: found.ceiling, title: found.ceilingLabel, dash: "2 3", run: run.title, line: lines.length - 1 });
+    });
+    // A level that all runs have is drawn once; others have the name and the colour of their run.
+    const drawn = levels.flatMap((level) => {
+      const alike = levels.filter(({ title }) => title === level.title), isCommon = (alike.length === runs.length || runs.length === 1) && alike.every(({ value }) => value === level.value);
+      const { run, line, ...rest } = level;
+      if (isCommon) return alike[0] === level ? [rest] : [];
+      return [{ ...rest, line, title: `${level.title} (${run})` }];
     });
     const across = axis === "updates" ? "policy updates" : "environment steps of one seed's team";
-    chart = drawChart(byId("chart"), byId("reading"), { lines, levels, across, unit: axis, title: byId("metric").selectedOptions[0].text });
+    chart = drawChart(byId("chart"), byId("reading"), { lines, levels: drawn, across, down: byId("metric").selectedOptions[0].text, unit: axis, title: byId("metric").selectedOptions[0].text });
     markMoment();
   }
   function markMoment() {
@@ -495,8 +526,8 @@
         }
       }
     } catch {
-      byId("status").className = "";
-      byId("status").textContent = "farflung view is no longer running: this page shows the last state";
+      byId("news").textContent = "farflung view is no longer running: this page shows the last state.";
+      byId("news").hidden = false;
     }
     if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
   }
