@@ -336,7 +336,8 @@ def _arrows(run: Run) -> dict[str, Any] | None:
     ):
         return None
     logits = np.asarray(run.team(run.playback.seed).policies.logits)
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):  # where a training diverged, differences of logits may be infinite
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities = weights / weights.sum(axis=-1, keepdims=True)
     if not team.is_time_dependent:
         probabilities = probabilities[:, None]
