@@ -128,7 +128,7 @@ def test_a_users_own_objective_and_world_are_never_kept(memory):
     assert not memory.contents
 
 
-def test_edited_sources_and_late_flags_keep_nothing(memory, monkeypatch):
+def test_edited_sources_and_late_flags_keep_nothing(memory, monkeypatch, tmp_path):
     with monkeypatch.context() as patched:
         patched.setattr(programs, "_IMPORTED", 0.0)  # as if all files were edited after that
         trained()
@@ -140,6 +140,8 @@ def test_edited_sources_and_late_flags_keep_nothing(memory, monkeypatch):
         patched.setenv("XLA_FLAGS", "flags.txt")
         assert not programs._is_as_imported()
     assert not memory.contents
+    _use_folder(tmp_path / "another")  # what JAX keeps itself cannot be kept once more
+    in_a_new_process(memory)
     trained()
     assert memory.contents
 
@@ -192,7 +194,7 @@ def test_programs_that_have_one_name_are_the_same(memory, monkeypatch):
     class StopError(Exception):
         pass
 
-    def described(function, statics, arguments):
+    def described(function, statics, arguments, devices):
         nonlocal shared
         name = programs._key(function, statics, arguments)
         assert name is not None
