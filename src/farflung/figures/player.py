@@ -62,9 +62,9 @@ def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "", home
     return _page("run.html.j2", "player.js", title, runs, *sources, live=live, home=home)
 
 
-def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
+def overview_page(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     """The HTML of a page with a sortable table of runs."""
-    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src data:", "connect-src 'self'")
+    return _page("overview.html.j2", "overview.js", title, rows, "img-src data:", "connect-src 'self'")
 
 
 def thumbnail(run: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ def _in_blocks(cells: np.ndarray, size: int) -> np.ndarray:
 
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
     """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
-    script, style = source("curves.js") + source(script_name), source("page.css") + source("player.css")
+    script, style = source("curves.js") + source("asked.js") + source(script_name), source("page.css") + source("player.css")
     allowed = policy(script, style, *sources)
     parts = {"data": as_data(list(data)), "script": script, "style": style, "policy": allowed}
     return render(template, title=title, **parts, **values)

@@ -516,19 +516,12 @@
 
   // A training in progress: ask for news until it is finished.
   async function poll() {
-    try {
-      const answer = await fetch(document.body.dataset.live, { cache: "no-store" });
-      if (answer.ok) {
-        const news = await answer.json();
-        if (JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
-          runs = news;
-          build();
-        }
-      }
-    } catch {
-      byId("news").textContent = "farflung view is no longer running: this page shows the last state.";
-      byId("news").hidden = false;
+    const [isWell, news] = await asked(document.body.dataset.live);
+    if (isWell && JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
+      runs = news;
+      build();
     }
+    tell(byId("news"), isWell ? "" : news.error);
     if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
   }
 
