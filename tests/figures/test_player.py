@@ -254,6 +254,7 @@ def test_the_page_plays_in_a_browser(run, tmp_path):
             tab.goto(path.as_uri())
             assert tab.title() == HOSTILE
             assert tab.inner_text("h1") == HOSTILE
+            assert not tab.is_visible("#news")
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             picture = "document.querySelector('canvas').toDataURL()"
             last, label = tab.evaluate(picture), "document.querySelector('canvas').getAttribute('aria-label')"
@@ -268,7 +269,8 @@ def test_the_page_plays_in_a_browser(run, tmp_path):
             assert "step 0 of 4: 1 of" in tab.evaluate(label)
             tab.select_option("#agent", "1")
             tab.select_option("#layer", "visits")
-            assert "all steps" in tab.evaluate(label)
+            assert "update 1, seed 0, 4 episodes: " in tab.evaluate(label)
+            assert "batch" not in tab.evaluate(label)  # which has the whole team
             tab.select_option("#layer", "arrows")
             tab.focus("#play")
             tab.keyboard.press("Enter")

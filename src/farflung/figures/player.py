@@ -112,13 +112,13 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         files: names of files beside the page, to link to.
     """
     shown, summary = run.is_spaced, run.summary
-    final = {name: " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
-    task = summary.get("transfer", {})
+    final = {name.replace(" ", "_"): " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
+    task, labels = summary.get("transfer", {}), _labels(run.world)
     facts = {
         **_task_facts(task, final.pop("objective", "") if task else ""),
-        **{f"final {name}": value for name, value in final.items()},
-        "environment steps": f"{summary['environment_steps']:,}",
-        "training": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
+        **{f"final {labels.get(name, name.replace('_', ' '))}": value for name, value in final.items()},
+        "environment steps, all seeds": f"{summary['environment_steps']:,}",
+        "time to train": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
         "device": summary["device"],
         "farflung": summary["farflung"],
     }
@@ -179,14 +179,15 @@ def described_unfinished(
 
 def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
     seeds = f"{len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
-    about = f"{team_label(config)} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
+    who = team_label(config) + ", each for its own entropy" * config.independent
+    about = f"{who} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
     settings = [
         [name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)]
         for name, value in dataclasses.asdict(config).items()
         if value is not None
     ]
     command = config.command_in(world.arguments)
-    return {"title": title, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
+    return {"title": title, "who": who, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
 
 
 def _curves(
@@ -202,7 +203,7 @@ def _curves(
     if "transfer" in summary:
         randoms = {**randoms, "objective": summary["transfer"]["random_return"]}
     curves = {}
-    for name, label in (_LABELS | (_OF_CELLS if world.projection is not None else {})).items():
+    for name, label in _labels(world).items():
         if name in columns:
             bounds = {"entropy": "bound", "normalized_entropy": "normalized_bound"}
             bound = ceiling[bounds[name]] if ceiling is not None and name in bounds else None
@@ -220,6 +221,10 @@ def _curves(
         "metrics": curves,
         "final": {name: _rounded(float(np.mean(values))) for name, values in summary.get("final", {}).items()},
     }
+
+
+def _labels(world: World) -> dict[str, str]:
+    return _LABELS | (_OF_CELLS if world.projection is not None else {})
 
 
 def _rows(metrics: Metrics, shown: Bool[np.ndarray, " record"]) -> Metrics:
