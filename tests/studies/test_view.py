@@ -189,7 +189,9 @@ def test_a_damaged_run_is_told_beside_the_others(runs, tmp_path):
         rows = json.loads(page.partition('id="runs">')[2].partition("</script>")[0])
         assert [row["title"] for row in rows if "problem" in row] == ["bad", "less", "number", "text"]
         assert [row["title"] for row in rows if "problem" not in row] == ["odd\\udcff", "team"]
-        assert [json.loads(get(f"{address}/data?run={row['number']}")[2])[0]["title"] for row in rows if "problem" not in row] == [
+        assert [
+            json.loads(get(f"{address}/data?run={row['number']}")[2])[0]["title"] for row in rows if "problem" not in row
+        ] == [
             "odd\\udcff",
             "team",
         ]
@@ -377,3 +379,31 @@ def test_a_training_whose_process_was_killed_is_interrupted_and_one_on_another_m
     assert state() == ["interrupted"]
     (folder / "lock").write_bytes(b" process 1 on another-machine\n")
     assert state() == ["training"]
+
+
+def test_a_run_that_was_interrupted_says_so_and_is_live_while_it_is_resumed(runs, tmp_path):
+    run, folder = farflung.load_run(runs / "team"), tmp_path / "run" / "unfinished"
+    for more, words in (
+        ({"is_interrupted": True}, "It ended after 10, interrupted: farflung resume continues it."),
+        ({"stopped_because": "a reason"}, "It ended after 10, by an error: a reason"),
+    ):
+        found = described(dataclasses.replace(run, summary=run.summary | more), "run")
+        assert found["about"].endswith(words)
+        assert found["isInterrupted"]
+    early = described(dataclasses.replace(run, summary=run.summary | {"is_stopped_early": True}), "run")
+    assert early["about"].endswith("2 seeds. It ended after 10, since the objective had stopped growing.")
+    assert not early["isInterrupted"]
+    farflung.save_run(dataclasses.replace(run, summary=run.summary | {"is_interrupted": True}), tmp_path / "run")
+    viewed = Viewed([tmp_path])
+
+    def state():
+        return [(row["state"], viewed.describe(row["number"], is_alone=True)["isLive"]) for row in viewed.rows()]
+
+    assert state() == [("interrupted", False)]
+    folder.mkdir(exist_ok=True)
+    with locked(folder):
+        assert state() == [("interrupted", False)]  # another command is at work
+        with LiveRun(run.config, run.world, "run", folder):
+            pass
+        assert state() == [("training", True)]
+    assert state() == [("interrupted", False)]

@@ -17,7 +17,7 @@ from farflung.figures.pages import as_data, policy, render, source
 from farflung.figures.style import team_label
 from farflung.policies import TabularSoftmax
 from farflung.runs.metrics_table import Columns
-from farflung.runs.run import Playback, Run
+from farflung.runs.run import Playback, Run, is_finished
 from farflung.runs.statistics import final_table
 from farflung.training.metrics import Metrics
 from farflung.worlds.world import World
@@ -122,8 +122,11 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "device": summary["device"],
         "farflung": summary["farflung"],
     }
+    about = _about(run.config, run.world, title)
     return {
-        **_about(run.config, run.world, title),
+        **about,
+        "about": about["about"] + _ending(run),
+        "isInterrupted": not is_finished(run),
         **_curves(run.config, run.world, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
         **_played(run.world, run.playback, maps.goal_area(run.world, task)),
         **({"command": task["command"]} if task else {}),
@@ -135,6 +138,16 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "isLive": False,
         "version": str(run.updates[-1]),
     }
+
+
+def _ending(run: Run) -> str:
+    """What a page adds about a training that ended before its last update."""
+    done = f" It ended after {run.summary['updates']:,}"
+    if because := run.summary.get("stopped_because"):
+        return f"{done}, by an error: {because}"
+    if not is_finished(run):
+        return f"{done}, interrupted: farflung resume continues it."
+    return f"{done}, since the objective had stopped growing." if run.summary.get("is_stopped_early") else ""
 
 
 def _task_facts(task: Mapping[str, Any], final: str) -> dict[str, str]:

@@ -174,7 +174,7 @@ class Viewed:
                 found = "this is a file" if path.exists() else "there is no such directory"
                 raise ValueError(f"{path} cannot be shown: {found}; name a run, or a folder in which runs lie or will appear")
         self.is_overview = not all(map(_is_run, self._paths))
-        self.title = "Runs in " + " and ".join(printable(path.resolve().name or path) for path in self._paths)
+        self.title = "Runs in " + " and ".join(printable(path.resolve().name or str(path)) for path in self._paths)
         self.folders: list[Path] = []
         self.titles: list[str] = []
         self._described: dict[tuple[int, bool], tuple[_Stamps, dict[str, Any]]] = {}
@@ -209,7 +209,7 @@ class Viewed:
 
     def _read(self, number: int, *, is_alone: bool = False) -> dict[str, Any]:
         folder, title = self.folders[number], self.titles[number]
-        if (folder / CONFIG).is_file():
+        if (folder / CONFIG).is_file() and not _is_training(folder):
             run = load_run(folder)
             with reading(f"{folder} cannot be shown"):
                 return _finished(run, folder, beside=_beside(run, folder) if is_alone else ())
@@ -244,7 +244,7 @@ class Viewed:
 
 def _stamps(folder: Path, *, is_alone: bool = False) -> _Stamps:
     """Others as soon as a run is trained in a folder, or beside it if that is compared with it; none before it is finished."""
-    if not (own := _stamp(folder)):
+    if not (own := _stamp(folder)) or _is_training(folder):
         return ()
     return (own, *filter(None, map(_stamp, _folders_beside(folder)))) if is_alone else (own,)
 
@@ -328,6 +328,18 @@ def _titles(folders: Sequence[Path]) -> list[str]:
 
 def _is_run(path: Path) -> bool:
     return (path / CONFIG).is_file() or (path / UNFINISHED / CONFIG).is_file()
+
+
+def _is_training(path: Path) -> bool:
+    """Whether a process trains there now: for the first time, or once more after an interruption."""
+    with contextlib.suppress(OSError, ValueError):
+        unfinished = member(path, UNFINISHED)
+        # What an interrupted training has left is older than the run that it has saved.
+        is_newer = (unfinished / _LIVE).stat().st_mtime_ns > (
+            (path / CONFIG).stat().st_mtime_ns if (path / CONFIG).is_file() else 0
+        )
+        return is_newer and is_held(unfinished)
+    return False
 
 
 def _row(number: int, run: dict[str, Any]) -> dict[str, Any]:
