@@ -142,7 +142,7 @@ def test_choosing_what_to_compare_keeps_the_focus_and_what_is_open(run, tmp_path
         boxes.first.focus()
         tab.keyboard.press("Space")
         assert panels.count() == 2
-        assert tab.evaluate("document.activeElement.value") == "random actions"
+        assert tab.evaluate("document.activeElement.parentElement.textContent") == "random actions"
         assert tab.evaluate("document.querySelector('details').open")
         tab.focus("#chart svg[role]")
         tab.keyboard.press("ArrowLeft")
@@ -154,6 +154,12 @@ def test_choosing_what_to_compare_keeps_the_focus_and_what_is_open(run, tmp_path
         tab.select_option("#layer", "arrows")
         assert "arrows: the likeliest actions of agent 1" in tab.inner_text("#panels figcaption >> nth=0")
         assert tab.locator("#agents li").all_inner_texts() == ["agent 1", "agent 2"]
+        agent = tab.locator("#agents button >> nth=1")
+        agent.click()
+        assert "likeliest actions of agent 2" in tab.inner_text("#panels figcaption >> nth=0")
+        assert (tab.input_value("#agent"), agent.get_attribute("aria-pressed")) == ("1", "true")
+        agent.press("Enter")  # the same button shows all of them again
+        assert (tab.input_value("#agent"), agent.get_attribute("aria-pressed")) == ("all", "false")
 
 
 def test_a_page_of_the_papers_worlds_is_below_two_megabytes():
@@ -248,21 +254,23 @@ def test_the_page_plays_in_a_browser(run, tmp_path):
             tab.goto(path.as_uri())
             assert tab.title() == HOSTILE
             assert tab.inner_text("h1") == HOSTILE
+            assert not tab.is_visible("#news")
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             picture = "document.querySelector('canvas').toDataURL()"
             last, label = tab.evaluate(picture), "document.querySelector('canvas').getAttribute('aria-label')"
-            assert "update 10, step 4 of 4" in tab.evaluate(label)
+            assert "update 10, seed 0, step 4 of 4" in tab.evaluate(label)
 
             tab.focus("#moment")
             tab.keyboard.press("Home")
-            assert "update 1, step 4 of 4" in tab.evaluate(label)
+            assert "update 1, seed 0, step 4 of 4" in tab.evaluate(label)
             assert tab.evaluate(picture) != last
             tab.focus("#time")
             tab.keyboard.press("Home")
             assert "step 0 of 4: 1 of" in tab.evaluate(label)
             tab.select_option("#agent", "1")
             tab.select_option("#layer", "visits")
-            assert "all steps" in tab.evaluate(label)
+            assert "update 1, seed 0, 4 episodes: " in tab.evaluate(label)
+            assert "batch" not in tab.evaluate(label)  # which has the whole team
             tab.select_option("#layer", "arrows")
             tab.focus("#play")
             tab.keyboard.press("Enter")

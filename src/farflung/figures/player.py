@@ -17,7 +17,7 @@ from farflung.figures.pages import as_data, policy, render, source
 from farflung.figures.style import team_label
 from farflung.policies import TabularSoftmax
 from farflung.runs.metrics_table import Columns
-from farflung.runs.run import Playback, Run
+from farflung.runs.run import Playback, Run, is_finished
 from farflung.runs.statistics import final_table
 from farflung.training.metrics import Metrics
 from farflung.worlds.world import World
@@ -62,9 +62,9 @@ def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "", home
     return _page("run.html.j2", "player.js", title, runs, *sources, live=live, home=home)
 
 
-def overview_page(rows: Sequence[Mapping[str, Any]]) -> str:
+def overview_page(rows: Sequence[Mapping[str, Any]], title: str) -> str:
     """The HTML of a page with a sortable table of runs."""
-    return _page("overview.html.j2", "overview.js", "Runs", rows, "img-src data:", "connect-src 'self'")
+    return _page("overview.html.j2", "overview.js", title, rows, "img-src data:", "connect-src 'self'")
 
 
 def thumbnail(run: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -98,7 +98,7 @@ def _in_blocks(cells: np.ndarray, size: int) -> np.ndarray:
 
 def _page(template: str, script_name: str, title: str, data: Sequence[Any], *sources: str, **values: Any) -> str:
     """A page whose script draws it from data; its policy allows this script and style, and nothing that data may contain."""
-    script, style = source("curves.js") + source(script_name), source("page.css") + source("player.css")
+    script, style = source("curves.js") + source("asked.js") + source(script_name), source("page.css") + source("player.css")
     allowed = policy(script, style, *sources)
     parts = {"data": as_data(list(data)), "script": script, "style": style, "policy": allowed}
     return render(template, title=title, **parts, **values)
@@ -112,18 +112,21 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         files: names of files beside the page, to link to.
     """
     shown, summary = run.is_spaced, run.summary
-    final = {name: " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
-    task = summary.get("transfer", {})
+    final = {name.replace(" ", "_"): " ".join(filter(None, (mean, interval))) for name, mean, interval, _ in final_table(run)}
+    task, labels = summary.get("transfer", {}), _labels(run.world)
     facts = {
         **_task_facts(task, final.pop("objective", "") if task else ""),
-        **{f"final {name}": value for name, value in final.items()},
-        "environment steps": f"{summary['environment_steps']:,}",
-        "training": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
+        **{f"final {labels.get(name, name.replace('_', ' '))}": value for name, value in final.items()},
+        "environment steps, all seeds": f"{summary['environment_steps']:,}",
+        "time to train": f"{summary['seconds']:.1f} s, and {summary['compile_seconds']:.1f} s to compile",
         "device": summary["device"],
         "farflung": summary["farflung"],
     }
+    about = _about(run.config, run.world, title)
     return {
-        **_about(run.config, run.world, title),
+        **about,
+        "about": about["about"] + _ending(run),
+        "isInterrupted": not is_finished(run),
         **_curves(run.config, run.world, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
         **_played(run.world, run.playback, maps.goal_area(run.world, task)),
         **({"command": task["command"]} if task else {}),
@@ -135,6 +138,16 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "isLive": False,
         "version": str(run.updates[-1]),
     }
+
+
+def _ending(run: Run) -> str:
+    """What a page adds about a training that ended before its last update."""
+    done = f" It ended after {run.summary['updates']:,}"
+    if because := run.summary.get("stopped_because"):
+        return f"{done}, by an error: {because}"
+    if not is_finished(run):
+        return f"{done}, interrupted: farflung resume continues it."
+    return f"{done}, since the objective had stopped growing." if run.summary.get("is_stopped_early") else ""
 
 
 def _task_facts(task: Mapping[str, Any], final: str) -> dict[str, str]:
@@ -179,14 +192,15 @@ def described_unfinished(
 
 def _about(config: Explore, world: World, title: str) -> dict[str, Any]:
     seeds = f"{len(config.seeds)} seed{'s' * (len(config.seeds) > 1)}"
-    about = f"{team_label(config)} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
+    who = team_label(config) + ", each for its own entropy" * config.independent
+    about = f"{who} in {config.world}, horizon {world.horizon:,}, {config.updates:,} updates, {seeds}."
     settings = [
         [name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)]
         for name, value in dataclasses.asdict(config).items()
         if value is not None
     ]
     command = config.command_in(world.arguments)
-    return {"title": title, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
+    return {"title": title, "who": who, "about": about, "command": command, "settings": settings, "horizon": world.horizon}
 
 
 def _curves(
@@ -202,7 +216,7 @@ def _curves(
     if "transfer" in summary:
         randoms = {**randoms, "objective": summary["transfer"]["random_return"]}
     curves = {}
-    for name, label in (_LABELS | (_OF_CELLS if world.projection is not None else {})).items():
+    for name, label in _labels(world).items():
         if name in columns:
             bounds = {"entropy": "bound", "normalized_entropy": "normalized_bound"}
             bound = ceiling[bounds[name]] if ceiling is not None and name in bounds else None
@@ -220,6 +234,10 @@ def _curves(
         "metrics": curves,
         "final": {name: _rounded(float(np.mean(values))) for name, values in summary.get("final", {}).items()},
     }
+
+
+def _labels(world: World) -> dict[str, str]:
+    return _LABELS | (_OF_CELLS if world.projection is not None else {})
 
 
 def _rows(metrics: Metrics, shown: Bool[np.ndarray, " record"]) -> Metrics:

@@ -34,6 +34,7 @@ _DEEPEST, _MOST_FOLDERS = 3, 5000
 """How deep below a folder its runs are looked for, and in how many folders."""
 _MOST_BYTES = 32 * 2**20
 _PICTURE = "figure.png"
+_Stamps = tuple[tuple[int, ...], ...]
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -117,8 +118,7 @@ def _neighbours(run: Run, folder: Path) -> list[tuple[Path, Run]]:
     """Finished runs next to a folder that differ from a run in who is trained: a team, one policy, or independent agents."""
     found: list[tuple[Path, Run]] = []
     with contextlib.suppress(OSError):
-        neighbours = sorted(path for path in folder.parent.iterdir() if path.name != folder.name)[:_MOST_NEIGHBOURS]
-        for path in neighbours:
+        for path in _folders_beside(folder):
             with contextlib.suppress(ValueError), one_line_errors(f"{path} cannot be shown"):
                 other = read_config(read_object(path / CONFIG))
                 if len(found) < _MOST_BESIDE and _task(other) == _task(run.config) and _who(other) != _who(run.config):
@@ -126,6 +126,10 @@ def _neighbours(run: Run, folder: Path) -> list[tuple[Path, Run]]:
                     if loaded.world.identity == run.world.identity:
                         found.append((path, loaded))
     return found
+
+
+def _folders_beside(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.parent.iterdir() if path.name != folder.name)[:_MOST_NEIGHBOURS]
 
 
 def refresh_neighbours(run: Run, folder: Path) -> None:
@@ -167,37 +171,51 @@ class Viewed:
         self._paths = [Path(path) for path in paths]
         for path in self._paths:
             if not path.is_dir():
-                raise ValueError(f"{path} cannot be shown: there is no such directory")
+                found = "this is a file" if path.exists() else "there is no such directory"
+                raise ValueError(f"{path} cannot be shown: {found}; name a run, or a folder in which runs lie or will appear")
         self.is_overview = not all(map(_is_run, self._paths))
+        self.title = "Runs in " + " and ".join(printable(path.resolve().name or str(path)) for path in self._paths)
         self.folders: list[Path] = []
+        self.titles: list[str] = []
+        self._described: dict[tuple[int, bool], tuple[_Stamps, dict[str, Any]]] = {}
+        self._rows: dict[int, tuple[_Stamps, dict[str, Any]]] = {}
+        self._lock = threading.RLock()  # requests are answered in several threads
         self.look()
-        self._described: dict[tuple[int, bool], dict[str, Any]] = {}
-        self._rows: dict[int, dict[str, Any]] = {}
-        self._lock = threading.Lock()
 
     def look(self) -> None:
         """Finds the runs that are there; a run keeps its number as long as the server runs."""
-        known = {*self.folders}
-        self.folders += [folder for path in self._paths for folder in _runs_in(path) if folder not in known]
-        self.titles = _titles(self.folders)
+        found = list(dict.fromkeys(folder for path in self._paths for folder in _runs_in(path)))
+        with self._lock:
+            known = {*self.folders}
+            if new := [folder for folder in found if folder not in known]:
+                self.folders += new
+                self.titles = _titles(self.folders)
 
     def describe(self, number: int, *, is_alone: bool = False) -> dict[str, Any]:
-        """The JSON of a run; a finished one is read once.
+        """The JSON of a run; a finished one is read once, until something is trained there or beside it.
 
         Args:
             is_alone: whether no other run is on the page: then it is compared with those that lie beside it.
         """
-        folder, title = self.folders[number], self.titles[number]
+        folder = self.folders[number]
         with self._lock:
-            if (number, is_alone) in self._described:
-                return self._described[number, is_alone]
-            if (folder / CONFIG).is_file():
-                run = load_run(folder)
-                with reading(f"{folder} cannot be shown"):
-                    found = _finished(run, folder, beside=_beside(run, folder) if is_alone else ())
-                self._described[number, is_alone] = found
-                return found
+            stamps = _stamps(folder, is_alone=is_alone)
+            kept = self._described.get((number, is_alone))
+            if kept is None or kept[0] != stamps or not stamps:
+                kept = stamps, self._read(number, is_alone=is_alone)
+                if stamps:
+                    self._described[number, is_alone] = kept
+            return kept[1]
+
+    def _read(self, number: int, *, is_alone: bool = False) -> dict[str, Any]:
+        folder, title = self.folders[number], self.titles[number]
+        if (folder / CONFIG).is_file() and not _is_training(folder):
+            run = load_run(folder)
+            with reading(f"{folder} cannot be shown"):
+                return _finished(run, folder, beside=_beside(run, folder) if is_alone else ())
         with reading(f"{folder} holds no training in progress"):
+            if not _is_run(folder):
+                raise ValueError("it was removed, or moved to another place")
             unfinished = member(folder, UNFINISHED)
             if (unfinished / _LIVE).is_file():
                 found = _checked(parse_object(read_text(member(unfinished, _LIVE), _MOST_BYTES)))
@@ -209,14 +227,34 @@ class Viewed:
         return [self.describe(number, is_alone=len(numbers) == 1) | {"title": self.titles[number]} for number in numbers]
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the overview shows of each run."""
-        for number in range(len(self.folders)):
-            if self._rows.get(number, {}).get("state") != "finished":
-                try:
-                    self._rows[number] = _row(number, self.describe(number) | {"title": self.titles[number]})
-                except (OSError, ValueError) as error:
-                    self._rows[number] = {"number": number, "title": self.titles[number], "problem": str(error)}
-        return [self._rows[number] | {"title": self.titles[number]} for number in range(len(self.folders))]
+        """What the overview shows of each run that is there; a finished one is read once."""
+        with self._lock:
+            return [self._row(number) for number, folder in enumerate(self.folders) if _is_run(folder)]
+
+    def _row(self, number: int) -> dict[str, Any]:
+        title, stamps = self.titles[number], _stamps(self.folders[number])
+        if number not in self._rows or self._rows[number][0] != stamps or not stamps:
+            try:
+                row = _row(number, self._read(number))
+            except (OSError, ValueError) as error:
+                row = {"number": number, "problem": str(error)}
+            self._rows[number] = stamps, row
+        return self._rows[number][1] | {"title": title}
+
+
+def _stamps(folder: Path, *, is_alone: bool = False) -> _Stamps:
+    """Others as soon as a run is trained in a folder, or beside it if that is compared with it; none before it is finished."""
+    if not (own := _stamp(folder)) or _is_training(folder):
+        return ()
+    return (own, *filter(None, map(_stamp, _folders_beside(folder)))) if is_alone else (own,)
+
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    try:
+        about = (folder / CONFIG).stat()
+    except OSError:
+        return ()
+    return about.st_ino, about.st_mtime_ns, about.st_size
 
 
 def _interrupted(run: dict[str, Any], name: str) -> dict[str, Any]:
@@ -265,14 +303,15 @@ def _runs_in(path: Path) -> list[Path]:
             num_folders += 1
             if num_folders > _MOST_FOLDERS:
                 raise ValueError(f"there are more than {_MOST_FOLDERS:,} folders to look for runs in: name one of them")
-            if _is_run(folder):
-                found.append(folder.resolve())
-                if len(found) > _MOST_RUNS:
-                    raise ValueError(f"there are more than {_MOST_RUNS:,} runs in it: name a folder with fewer")
-            elif depth < _DEEPEST:
-                with contextlib.suppress(PermissionError):
+            # A folder inside may be somebody else's, or may be removed just now.
+            with contextlib.suppress(OSError) if depth else contextlib.nullcontext():
+                if _is_run(folder):
+                    found.append(folder.resolve())
+                elif depth < _DEEPEST:
                     inner = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
                     waiting += [(each, depth + 1) for each in reversed(inner) if each.is_dir() and not each.is_symlink()]
+            if len(found) > _MOST_RUNS:
+                raise ValueError(f"there are more than {_MOST_RUNS:,} runs in it: name a folder with fewer")
     return found
 
 
@@ -289,6 +328,18 @@ def _titles(folders: Sequence[Path]) -> list[str]:
 
 def _is_run(path: Path) -> bool:
     return (path / CONFIG).is_file() or (path / UNFINISHED / CONFIG).is_file()
+
+
+def _is_training(path: Path) -> bool:
+    """Whether a process trains there now: for the first time, or once more after an interruption."""
+    with contextlib.suppress(OSError, ValueError):
+        unfinished = member(path, UNFINISHED)
+        # What an interrupted training has left is older than the run that it has saved.
+        is_newer = (unfinished / _LIVE).stat().st_mtime_ns > (
+            (path / CONFIG).stat().st_mtime_ns if (path / CONFIG).is_file() else 0
+        )
+        return is_newer and is_held(unfinished)
+    return False
 
 
 def _row(number: int, run: dict[str, Any]) -> dict[str, Any]:
@@ -372,7 +423,7 @@ def application(
         viewed.look()
         chosen = numbers_of(request)
         if viewed.is_overview and not chosen:
-            return html(overview_page(viewed.rows()))
+            return html(overview_page(viewed.rows(), viewed.title))
         return shown(chosen or range(len(viewed.folders)))
 
     def rows(_: Request) -> Response:

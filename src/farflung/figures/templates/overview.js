@@ -83,17 +83,12 @@
   });
   // Runs are trained, begun and finished while the table is open.
   async function poll() {
-    try {
-      const answer = await fetch("/rows", { cache: "no-store" });
-      const text = answer.ok ? await answer.text() : "";
-      if (text && text !== JSON.stringify(rows)) {
-        rows = JSON.parse(text);
-        draw();
-      }
-      document.getElementById("news").hidden = true;
-    } catch {
-      document.getElementById("news").hidden = false;
+    const [isWell, news] = await asked("/rows");
+    if (isWell && JSON.stringify(news) !== JSON.stringify(rows)) {
+      rows = news;
+      draw();
     }
+    tell(document.getElementById("news"), isWell ? "" : news.error);
     setTimeout(poll, 1000 * POLL_SECONDS);
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -19,6 +19,7 @@
     if (pairs.some(([value]) => String(value) === kept)) select.value = kept;
   };
   const grouped = (number) => Math.round(number).toLocaleString("en");
+  const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
   const finite = (values) => values.filter(Number.isFinite);
   const mean = (values) => (finite(values).length ? finite(values).reduce((sum, value) => sum + value, 0) / finite(values).length : null);
   const color = (number, many) => (many <= AGENT_COLORS.length ? AGENT_COLORS[number] : `hsl(${(360 * number) / many} 70% 50%)`);
@@ -53,7 +54,7 @@
     scene(run, run.title, run.playback?.moments ?? [NOTHING], true);
     const of = runs.length > 1 ? ` (${run.title})` : "";
     for (const [title, moment] of Object.entries(run.playback?.others ?? {})) scene(run, title + of, [moment], false);
-    for (const other of run.beside) if (other.plane && other.playback) scene(other, other.title, other.playback.moments, false);
+    for (const other of run.beside) if (other.plane && other.playback) scene(other, other.who ? `${other.title}: ${other.who}` : other.title, other.playback.moments, false);
     return scenes;
   };
   const momentOf = (panel) => {
@@ -103,7 +104,7 @@
           });
         }
       }
-      const layers = [["episode", "this episode"], ["visits", `visits in ${episodes} episodes`]];
+      const layers = [["episode", "this episode"], ["visits", `visits in ${counted(episodes, "episode")}`]];
       if (runs.some((run) => run.arrows)) layers.push(["arrows", "the trained policy"]);
       options(byId("layer"), layers);
     }
@@ -323,9 +324,9 @@
       ? `; arrows: the likeliest actions of agent ${agent === "all" ? 1 : Math.min(+agent, run.arrows.agents.length - 1) + 1} after the last update, ${grouped(run.updates.at(-1))}`
       : "";
     const isAllSteps = layer === "visits", seed = scene.update === null ? "" : `seed ${run.playback.seed}, `;
-    const what = [...(scene.label === panel.title || panel.title.startsWith(`${scene.label} (`) ? [] : [scene.label]), `${seed}${isAllSteps ? `${episodes} episodes` : `step ${now * scene.stride} of ${run.horizon}`}`];
+    const what = [...(scene.label === panel.title || panel.title.startsWith(`${scene.label} (`) ? [] : [scene.label]), `${seed}${isAllSteps ? counted(episodes, "episode") : `step ${now * scene.stride} of ${run.horizon}`}`];
     const found = paths
-      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps ? "" : " so far"}${ofBatch(run, scene)}`
+      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps || now === times - 1 ? "" : " so far"}${shown.length === paths ? ofBatch(run, scene) : ""}`
       : scene.label;
     const text = `${found}${arrowsOf}${ended && !isAllSteps ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
@@ -339,7 +340,7 @@
   function ofBatch(run, scene) {
     const record = scene.update === null ? -1 : run.updates.indexOf(scene.update), row = run.seeds.indexOf(run.playback.seed);
     const value = record < 0 ? undefined : run.metrics.entropy?.values[row]?.[record];
-    return Number.isFinite(value) ? ` (whole episodes of the batch: ${value.toFixed(2)})` : "";
+    return Number.isFinite(value) ? ` (mean of the batch's whole episodes: ${value.toFixed(2)})` : "";
   }
 
   // The border of a plane, the names of its features, and their values at both ends.
@@ -491,7 +492,10 @@
       if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
       add(byId("about"), "p", {}, "To repeat it:");
       add(add(byId("about"), "pre", { tabindex: 0 }), "code", {}, run.command);
-      if (run.facts.length) factTable(byId("about"), "Results", run.facts);
+      if (run.facts.length) {
+        factTable(byId("about"), "Results", run.facts);
+        add(byId("about"), "p", {}, "Final values are means over the last 1% of the updates; after ± is the 95% confidence interval over the seeds, if there are several.");
+      }
       const details = add(byId("about"), "details");
       add(details, "summary", {}, "All settings");
       factTable(details, "Settings", run.settings);
@@ -516,19 +520,12 @@
 
   // A training in progress: ask for news until it is finished.
   async function poll() {
-    try {
-      const answer = await fetch(document.body.dataset.live, { cache: "no-store" });
-      if (answer.ok) {
-        const news = await answer.json();
-        if (JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
-          runs = news;
-          build();
-        }
-      }
-    } catch {
-      byId("news").textContent = "farflung view is no longer running: this page shows the last state.";
-      byId("news").hidden = false;
+    const [isWell, news] = await asked(document.body.dataset.live);
+    if (isWell && JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
+      runs = news;
+      build();
     }
+    tell(byId("news"), isWell ? "" : news.error);
     if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
   }
 
