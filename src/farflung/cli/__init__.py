@@ -80,8 +80,9 @@ def _run(arguments: list[str]) -> int:
     try:
         command = _parse(arguments)
         terminal.check_address_space()
-        with contextlib.chdir(Path(__file__).parent):  # a file of settings in the current folder could name any program
-            import matplotlib  # noqa: F401
+        if Path("matplotlibrc").exists():  # matplotlib reads it when it is imported, and it could name any program
+            with contextlib.chdir(Path(__file__).parent):
+                import matplotlib  # noqa: F401
         try:
             return command() or 0
         except SystemExit as error:

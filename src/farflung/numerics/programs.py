@@ -167,11 +167,15 @@ def _key(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> str
     return f"program-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def _source_files() -> list[Path]:
+    return sorted(Path(folder, name) for folder, _, names in os.walk(_SOURCE) for name in names if name.endswith(".py"))
+
+
 @functools.cache
 def _source() -> str:
     """A name for the source of farflung."""
     source = hashlib.sha256()
-    for path in sorted(_SOURCE.rglob("*.py")):
+    for path in _source_files():
         source.update(path.relative_to(_SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
     return source.hexdigest()
 
@@ -182,7 +186,7 @@ def _is_as_imported() -> bool:
     Under a process that runs on, such as a notebook's, farflung may be edited or upgraded, and XLA's flags be set too late.
     """
     is_known = os.environ.get("XLA_FLAGS", "") == _FLAGS and (not _FLAGS or _FLAGS.lstrip().startswith("--"))
-    newest = max((path.stat().st_ctime for path in _SOURCE.rglob("*.py")), default=math.inf)
+    newest = max((path.stat().st_ctime for path in _source_files()), default=math.inf)
     return is_known and newest < _IMPORTED
 
 

@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats takes long to import
 
 from farflung.runs.run import Run
 
@@ -44,6 +43,8 @@ def mean_and_interval(
     mean = np.asarray(values.mean(axis=0, dtype=np.float64))
     if len(values) < 2:
         return mean, None
+    from scipy.special import stdtrit  # scipy.stats takes long to import
+
     standard_error = values.std(axis=0, ddof=1, dtype=np.float64) / np.sqrt(len(values))
     return mean, np.asarray(stdtrit(len(values) - 1, 0.975) * standard_error)
 
@@ -57,6 +58,8 @@ def wilson_interval(
     """
     if len(rates) < 2:
         return None
+    from scipy.special import ndtri
+
     num, z, mean = len(rates), ndtri(0.975), rates.mean(axis=0, dtype=np.float64)
     middle = (mean + z**2 / (2 * num)) / (1 + z**2 / num)
     half_width = z / (1 + z**2 / num) * np.sqrt(mean * (1 - mean) / num + z**2 / (4 * num**2))
@@ -96,6 +99,8 @@ def contrast(weights: Sequence[int], *samples: Float[np.ndarray, "_ *axes"]) -> 
     error = float(np.sqrt(parts.sum()))
     if error <= 1e-12 * abs(value) or error == 0:
         return exact(value)
+    from scipy.special import stdtr, stdtrit
+
     freedom = parts.sum() ** 2 / np.sum(parts**2 / np.array([len(values) - 1 for values in by_seed]))
     half_width = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
     return Difference(value, value - half_width, value + half_width, float(2 * stdtr(freedom, -abs(value) / error)))

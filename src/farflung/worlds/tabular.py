@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from farflung.config.checks import whole_number
 from farflung.config.reading import MOST_VALUES
@@ -342,14 +340,15 @@ def reachable_states(
     successors: np.ndarray, probabilities: np.ndarray, start_distribution: np.ndarray
 ) -> tuple[Int[np.ndarray, " reachable"], Int[np.ndarray, " reachable"]]:
     """The reachable states, in order, and the number of steps from the start to each."""
-    num_states, num_edges = len(start_distribution), successors[0].size
-    starts = np.flatnonzero(start_distribution)
-    tails = np.concatenate([np.repeat(np.arange(num_states), num_edges), np.full(len(starts), num_states)])
-    heads = np.concatenate([successors.reshape(-1), starts])
-    possible = np.concatenate([probabilities.reshape(-1) > 0, np.ones(len(starts), bool)])
-    graph = csr_array((possible[possible], (tails[possible], heads[possible])), shape=(num_states + 1, num_states + 1))
-    distances = dijkstra(graph, unweighted=True, indices=num_states)[:-1] - 1  # the additional node leads to every start
-    states = np.flatnonzero(np.isfinite(distances))
+    # Level by level: SciPy's graphs would take longer to import than most worlds take to search.
+    distances = np.where(start_distribution > 0, 0, -1)
+    level = np.flatnonzero(start_distribution)
+    while level.size:
+        following = np.unique(successors[level][probabilities[level] > 0])
+        following = following[distances[following] < 0]
+        distances[following] = distances[level[0]] + 1
+        level = following
+    states = np.flatnonzero(distances >= 0)
     return states.astype(np.int32), distances[states].astype(np.int64)
 
 
