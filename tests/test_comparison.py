@@ -10,7 +10,7 @@ import pytest
 from rliable import library, metrics
 from scipy import stats
 from tests.made_runs import made_run, rows_of
-from tests.studies.pages import check_in_browser, check_self_contained, chromium
+from tests.studies.pages import Page, cells_without_link, check_in_browser, check_self_contained, chromium
 
 from farflung import Metrics, compare, save_run
 from farflung.cli import _parse, main
@@ -18,7 +18,7 @@ from farflung.config import METRICS
 from farflung.data.offline import OfflineScores
 from farflung.runs.run import final_values
 from farflung.studies.compare.comparison import interquartile_mean, probability_of_improvement
-from farflung.studies.compare.figures import compared
+from farflung.studies.compare.figures import compared, comparison_page
 
 WORLDS = ("room-det", "maze-det")
 
@@ -235,11 +235,21 @@ def test_the_command_prints_tables_and_saves_a_figure_and_its_numbers(saved, cap
     assert names == {"contents.json", "comparison.json", "comparison.png", "comparison.svg", "index.html", *tables}
     page = check_self_contained(Path("comparison/index.html"))
     assert {f"../{path}/index.html" for path in saved} < set(page.links)
+    assert cells_without_link(Path("comparison/index.html")) == []
     if chromium() is not None:
         check_in_browser(Path("comparison/index.html").resolve())
     with Path("comparison/improvements.csv").open(encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert (row["better"], row["worse"], float(row["value"])) == ("single", "parallel", 0)
+
+
+def test_numbers_lead_to_the_page_of_their_run_or_of_each_run_that_is_pooled(comparison):
+    (team, single), tasks = list(comparison.scores)[:2], comparison.tasks
+    pages = {(team, task): ["a.html", "b.html"] for task in tasks} | {(single, tasks[0]): ["c.html"]}
+    links = [link for link in Page(comparison_page(comparison, b"", pages)).links if not link.startswith("#")]
+    assert links.count("b.html") == len(tasks)  # below each number of the pooled runs
+    assert links.count("a.html") == 2 * len(tasks)
+    assert links.count("c.html") == 1 + len(comparison.aggregates[single])  # the only run behind all of these numbers
 
 
 def test_json_is_reproducible_and_nothing_is_written_without_out(saved, capsys, few_samples):

@@ -80,6 +80,8 @@ class Value(NamedTuple):
     """Smaller lines below the text, which is then bold."""
     link: str = ""
     """Where the text leads, such as the page of a run."""
+    more_links: tuple[tuple[str, str], ...] = ()
+    """Links below the text and the notes: what each is called, and where it leads."""
 
 
 Row = tuple[str, Sequence[str | Value]]

@@ -71,19 +71,22 @@ def comparison_page(
     measures = [_TITLES[measure] for measure in next(iter(comparison.aggregates.values()))]
     decimals = 2 if comparison.metric in ("percent_of_ceiling", "support", "return") else 3
 
-    def value(found: Estimate) -> Value:
-        return Value(f"{found.value:.{decimals}f}", "", (f"{found.low:.{decimals}f} to {found.high:.{decimals}f}",))
+    def value(found: Estimate, *algorithms: str) -> Value:
+        """An estimate that leads to the page of the only run behind it, or to the table of all runs."""
+        runs = [link for (name, _), links in pages.items() if name in algorithms for link in links]
+        link = "" if not runs else runs[0] if len(runs) == len(algorithms) == 1 else "#tasks"
+        return Value(f"{found.value:.{decimals}f}", "", (f"{found.low:.{decimals}f} to {found.high:.{decimals}f}",), link)
 
-    scores = [(name, list(map(value, found.values()))) for name, found in comparison.aggregates.items()]
-    improvements = [(f"{better} over {worse}", [value(found)]) for (better, worse), found in comparison.improvements.items()]
+    scores = [(name, [value(one, name) for one in found.values()]) for name, found in comparison.aggregates.items()]
+    improvements = [(" over ".join(pair), [value(found, *pair)]) for pair, found in comparison.improvements.items()]
     tasks = []
     for name, array in comparison.scores.items():
         ends = [(own.mean(), f"{own.min():.{decimals}f} to {own.max():.{decimals}f}") for own in array.T]
         cells = []
         for task, (mean, spread) in zip(comparison.tasks, ends, strict=True):
             links = pages.get((name, task), ())
-            notes = (spread, f"the first of {len(links)} runs") if len(links) > 1 else (spread,)
-            cells.append(Value(f"{mean:.{decimals}f}", "", notes, link=next(iter(links), "")))
+            more = tuple((f"run {number}", link) for number, link in enumerate(links, 1)) if len(links) > 1 else ()
+            cells.append(Value(f"{mean:.{decimals}f}", "", (spread,), next(iter(links), ""), more))
         tasks.append((name, cells))
     caption = f"The share of runs above each score{', and learning curves' * bool(comparison.curves)}, with 95% intervals."
     return render(
