@@ -1,5 +1,6 @@
 """The entropy of the trajectories that a team plays, as wholes."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from farflung.entropy.objective import Objective
 from farflung.numerics.arrays import exact_sum, flat, lookup, ordered_sum
 
 _LEAST_PROBABILITY = 1e-30
+_MOST_TABULATED = 32768
 MOMENTS = 4
 """The times of a trajectory of vectors at which its embedding takes the features."""
 
@@ -53,33 +55,60 @@ def of_mixture(world: Any, team: Any) -> Objective:
         team: a `TabularSoftmax`.
     """
 
-    def log_probabilities(states: Int[Array, "agent trajectory times"]) -> Float[Array, "one times"]:
-        """Of each trajectory up to each time, under the mixture."""
+    def log_probabilities(states: Int[Array, "agent trajectory times"], is_whole: bool) -> Float[Array, "one #times"]:
+        """Of each trajectory, whole or up to each time, under the mixture."""
         rows = states.reshape(-1, states.shape[2])
-        now, following = rows[:, :-1], rows[:, 1:]
-        moves = now[..., None] * world.num_actions + np.arange(world.num_actions).reshape(1, 1, -1)
-        outcomes = moves[..., None] * world.num_successors + np.arange(world.num_successors).reshape(1, 1, 1, -1)
-        is_next = lookup(flat(world.successors), outcomes) == following[..., None, None]
-        chances = ordered_sum(jnp.where(is_next, lookup(flat(world.probabilities), outcomes), 0.0))  # [one, time, action]
-        tables = team.probabilities.reshape(team.num_agents, -1)
-        if team.is_time_dependent:
-            size = world.num_states * world.num_actions
-            moves = moves + np.arange(now.shape[1]).reshape(1, -1, 1) * size
-        policies = jax.vmap(lookup, (0, None))(tables, moves)  # [agent, one, time, action]
-        steps = jnp.log(jnp.maximum(ordered_sum(policies * chances[None]), _LEAST_PROBABILITY))
-        of_agents = jnp.cumsum(steps, axis=-1)
-        mixed = jax.nn.logsumexp(of_agents, axis=0) - math.log(team.num_agents)
+        steps = _log_steps(world, team, rows[:, :-1], rows[:, 1:])
+        of_agents = exact_sum(steps, axis=-1)[..., None] if is_whole else jnp.cumsum(steps, axis=-1)
+        largest = jnp.max(of_agents, axis=0)
+        mixed = largest + jnp.log(exact_sum(jnp.exp(of_agents - largest[None]), axis=0)) - math.log(team.num_agents)
         first = jnp.log(lookup(world.start_distribution, rows[:, 0]))[:, None]
-        return jnp.concatenate([first, first + mixed], axis=1)
+        return first + mixed if is_whole else jnp.concatenate([first, first + mixed], axis=1)
 
     def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
-        return -jnp.mean(log_probabilities(states)[:, -1])
+        return -jnp.mean(log_probabilities(states, is_whole=True))
 
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
-        found = log_probabilities(states)
+        found = log_probabilities(states, is_whole=False)
         return -jnp.diff(found, axis=1, prepend=0.0).reshape(states.shape) / len(found)
 
     return Objective(value, gains)
+
+
+def _log_steps(
+    world: Any, team: Any, now: Int[Array, "one time"], following: Int[Array, "one time"]
+) -> Float[Array, "agent one time"]:
+    r"""$\log \sum_a \pi_i(a \mid s) P(s' \mid s, a)$ for each agent i and each step that was taken."""
+    num_states, num_actions = world.num_states, world.num_actions
+    policies, time = team.probabilities, np.arange(now.shape[1]).reshape(1, -1) * team.is_time_dependent
+    if policies.size // num_actions * num_states <= _MOST_TABULATED:
+        # In a small world, a table of all pairs of states, which a whole batch reads, is made in less time than one step takes.
+        pair = np.arange(num_actions).reshape(1, -1, 1) * num_states + np.arange(num_states).reshape(-1, 1, 1)
+        chances = jnp.zeros(num_actions * num_states**2).at[pair * num_states + world.successors].add(world.probabilities)
+        chances = chances.reshape(num_actions, num_states, num_states)
+
+        def logs(policy: Float[Array, "*time state action"]) -> Float[Array, "*time state following"]:
+            by_action = [
+                policy[..., None, action] * chances[action].reshape(*[1] * (policy.ndim - 2), num_states, num_states)
+                for action in range(num_actions)
+            ]
+            return jnp.log(jnp.maximum(functools.reduce(jnp.add, by_action), _LEAST_PROBABILITY))
+
+        table = jax.lax.map(logs, policies).reshape(
+            team.num_agents, -1
+        )  # by a vmap, XLA would compute an entry anew each time it is read
+        return jax.vmap(lookup, (0, None))(table, (time * num_states + now) * num_states + following)
+    moves = now[..., None] * num_actions + np.arange(num_actions).reshape(1, 1, -1)
+    outcomes = moves[..., None] * world.num_successors + np.arange(world.num_successors).reshape(1, 1, 1, -1)
+    is_next = lookup(flat(world.successors), outcomes) == following[..., None, None]
+    chances = ordered_sum(jnp.where(is_next, lookup(flat(world.probabilities), outcomes), 0.0))  # [one, time, action]
+    moves = moves + time[..., None] * (num_states * num_actions)
+    taken = jax.vmap(lookup, (0, None))(policies.reshape(team.num_agents, -1), moves)  # [agent, one, time, action]
+    return _log_mean(taken * chances[None])
+
+
+def _log_mean(chances: Float[Array, "*axes action"]) -> Float[Array, "*axes"]:
+    return jnp.log(jnp.maximum(ordered_sum(chances), _LEAST_PROBABILITY))
 
 
 def _num_agreeing(states: Int[Array, "agent trajectory times"]) -> Int[Array, "agent trajectory times"]:

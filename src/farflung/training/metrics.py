@@ -173,19 +173,23 @@ def _decomposed(states: Int[Array, "batch agent trajectory times"], num_states: 
     the $n_g$ of group g, it is $G \theta - \sum_g (1 - n_g / n)\, \theta_{-g}$. A batch of one element is not corrected.
     """
     batch_size, num_agents = states.shape[:2]
-
-    def without(group: Int[Array, ""]) -> Float[Array, "2"]:
-        # The state `num_states` doesn't count: it also stands for the times after the end of an episode.
-        used = jnp.where((groups == group).reshape(-1, 1, 1, 1), num_states, states)
-        pooled = jax.vmap(count_by_index, (1, None))(used, num_states + 1)[:, :num_states]
-        return jnp.stack(decompose(pooled / jnp.maximum(jnp.sum(pooled, axis=-1, keepdims=True), 1)))
-
     num_groups = min(batch_size, _MOST_GROUPS, max(2, _MOST_GROUPED // (num_agents * num_states)))
-    groups = np.arange(batch_size) % num_groups
+    groups = np.arange(batch_size, dtype=np.int32) % num_groups
+    # The state `num_states` doesn't count: it stands for the times after the end of an episode.
+    rows = groups.reshape(-1, 1, 1, 1) * (num_states + 1) + states
+    by_agent = jax.vmap(count_by_index, (1, None))(rows, num_groups * (num_states + 1))
+    by_group = jnp.moveaxis(by_agent.reshape(num_agents, num_groups, num_states + 1)[..., :num_states], 1, 0)
+    pooled = jnp.sum(by_group, axis=0)
+
+    def without(removed: Int[Array, "agent state"]) -> Float[Array, "2"]:
+        left = pooled - removed
+        return jnp.stack(decompose(left / jnp.maximum(jnp.sum(left, axis=-1, keepdims=True), 1)))
+
     if num_groups == 1:
-        return without(jnp.int32(-1))
+        return without(jnp.zeros_like(pooled))
     weights = np.append(np.bincount(groups) / batch_size - 1, num_groups).astype(np.float32)
-    parts = jax.lax.map(without, jnp.append(jnp.arange(num_groups), -1))  # one at a time: tables of all would be large
+    # One at a time: tables of logarithms of all would be large.
+    parts = jax.lax.map(without, jnp.concatenate([by_group, jnp.zeros_like(pooled)[None]]))
     return exact_sum(weights[:, None] * parts, axis=0)
 
 
