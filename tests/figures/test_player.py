@@ -6,11 +6,12 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.made_runs import made_continuous_run
 from tests.studies.pages import browser, needs_browser
 
 import farflung
 from farflung.figures.player import described, run_page
-from farflung.runs.run import Playback
+from farflung.runs.run import Playback, files_of
 from farflung.studies.view import page_of
 from farflung.worlds.kinds import read_world
 
@@ -91,6 +92,35 @@ def test_agents_and_bodies_stay_where_their_episode_ended(run, tmp_path):
         assert "ended" not in tab.inner_text("#panels figcaption")
         assert "2 of 2 bodies" in tab.inner_text(bodies)
         assert tab.evaluate(picture) != at_end  # rings have become dots
+        alone = tmp_path / "alone.html"
+        found = page | {"playback": page["playback"] | {"others": {}}}
+        alone.write_text(run_page([found], "team"), encoding="utf-8")
+        tab.goto(alone.as_uri())
+        assert tab.get_attribute("#time", "max") == "4"  # one of the bodies goes on after all agents on the map
+
+
+@needs_browser
+def test_playback_stops_when_all_episodes_have_ended(run, tmp_path):
+    states = np.array(run.playback.moments)
+    states[..., 3:] = run.world.num_states
+    states[0, ..., 1:] = run.world.num_states  # in the beginning, all end at once
+    path = tmp_path / "index.html"
+    page = described(dataclasses.replace(run, playback=Playback(0, run.playback.updates, states)), "team")
+    path.write_text(run_page([page], "team"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion="reduce")
+        tab.clock.install()
+        tab.goto(path.as_uri())
+        assert (tab.get_attribute("#time", "max"), tab.input_value("#time")) == ("3", "3")
+        tab.focus("#moment")
+        tab.keyboard.press("Home")
+        for _ in range(2):  # it can be played again
+            tab.click("#play")
+            assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Pause", "0")
+            tab.clock.run_for(7000)
+            assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Play", "1")
+        assert "step 1 of 4" in tab.inner_text("#panels figcaption")
+        assert "2 of 2 episodes have ended" in tab.inner_text("#panels figcaption")
 
 
 @needs_browser
@@ -181,6 +211,18 @@ def test_a_page_compares_with_a_baseline_beside_it(run, tmp_path):
     farflung.save_run(run, tmp_path / "the same")
     (found,) = data_of(page_of(run, tmp_path / "team"))
     assert [other["title"] for other in found["beside"]] == ["alone"]
+
+
+def test_a_page_names_every_file_of_its_run(run, tmp_path):
+    farflung.explore("room-det", agents=2, batch_size=2, updates=4, seeds=(0,), out=tmp_path / "team")
+    farflung.save_run(run, tmp_path / "bare", page=page_of(run, tmp_path / "bare", has_picture=False))
+    for folder in tmp_path.iterdir():
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        assert sorted(["index.html", *data_of(page)[0]["files"]]) == sorted(path.name for path in folder.iterdir())
+        assert (">figure.png</a>" in page) == (folder / "figure.png").is_file()
+    walker = dataclasses.replace(made_continuous_run(), poses=np.zeros((1, 2, 3), np.float32))
+    farflung.save_run(walker, tmp_path / "walker")
+    assert sorted(files_of(walker)) == sorted(path.name for path in (tmp_path / "walker").iterdir())
 
 
 def test_a_baseline_that_is_trained_later_is_added_to_the_page_of_its_team(tmp_path):
