@@ -129,6 +129,10 @@ def test_playback_stops_when_all_episodes_have_ended(run, tmp_path):
             assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Play", "1")
         assert "step 1 of 4" in tab.inner_text("#panels figcaption")
         assert "2 of 2 episodes have ended" in tab.inner_text("#panels figcaption")
+        assert "so far" not in tab.inner_text("#panels figcaption")
+        tab.focus("#time")
+        tab.keyboard.press("Home")
+        assert "so far" in tab.inner_text("#panels figcaption")
 
 
 @needs_browser

@@ -348,7 +348,7 @@
     const isAllSteps = layer === "visits", seed = scene.update === null ? "" : `seed ${run.playback.seed}, `;
     const what = [...(scene.label === panel.title || panel.title.startsWith(`${scene.label} (`) ? [] : [scene.label]), `${seed}${isAllSteps ? counted(episodes, "episode") : `step ${now * scene.stride} of ${run.horizon}`}`];
     const found = paths
-      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps || now === times - 1 ? "" : " so far"}${shown.length === paths ? ofBatch(run, scene) : ""}`
+      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps || now === times - 1 || ended === shown.length ? "" : " so far"}${shown.length === paths ? ofBatch(run, scene) : ""}`
       : scene.label;
     const text = `${found}${arrowsOf}${ended && !isAllSteps ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
