@@ -123,10 +123,10 @@ def test_the_browsers_process_does_not_show_the_token(runs, monkeypatch, capsys)
 
 def test_runs_in_inner_folders_have_titles_that_tell_them_apart(runs, tmp_path):
     run = farflung.load_run(runs / "team")
-    for name in ("a/team", "b/team", "b/single", "a/b/c/d/too deep", ".hidden/team"):
+    for name in ("a/team", "b/team", "b/single", "a/b/c/d/too deep", ".hidden/team", "paper/runs/code/maze"):
         farflung.save_run(run, tmp_path / name)
     viewed = Viewed([tmp_path, tmp_path / "b"])  # a run is shown once
-    assert viewed.titles == ["a/team", "single", "b/team"]
+    assert viewed.titles == ["a/team", "single", "b/team", "maze"]
     assert [row["title"] for row in viewed.rows()] == viewed.titles
     assert [run["title"] for run in viewed.shown([0, 2])] == ["a/team", "b/team"]
 

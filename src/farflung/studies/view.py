@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LIVE = "live.json"
 _SECONDS_BETWEEN = 1.0
 _MOST_BESIDE, _MOST_NEIGHBOURS, _MOST_RUNS = 3, 100, 1000
-_DEEPEST, _MOST_FOLDERS = 3, 5000
+_DEEPEST, _MOST_FOLDERS = 4, 5000
 """How deep below a folder its runs are looked for, and in how many folders."""
 _MOST_BYTES = 32 * 2**20
 _PICTURES = ("figure.png", "figure.svg")
