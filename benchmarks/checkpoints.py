@@ -90,7 +90,10 @@ def measure(config: Checkpoints) -> Result:
 
 
 def _cpu_seconds(config: Checkpoints, *, keeps: bool) -> float:
-    """The CPU time of a training in all threads, without compilation. Without episodes, none are taken from the batches or written for viewers."""
+    """The CPU time of a training in all threads, without compilation.
+
+    Without episodes, none are taken from the batches or written for viewers.
+    """
     import jax
 
     from farflung.studies.explore import explore
