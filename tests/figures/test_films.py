@@ -97,5 +97,12 @@ def test_a_film_of_training_shows_an_episode_at_each_moment():
     figure, show = draw_episodes(episodes)
     show(2 * (run.world.horizon + 1) - 1)
     assert f"{episodes[1].when}step {run.world.horizon} of {run.world.horizon}" in figure.axes[0].get_title(loc="left")
+    below, cells = figure.axes[1], [len(np.unique(moment[0])) for moment in run.playback.moments]
+    assert [bar.get_height() for bar in below.patches] == [*cells[:2], *([0] * (len(cells) - 2))]
+    assert [text.get_text() for text in below.texts[:3]] == [*map(str, cells[:2]), ""]
+    assert [label.get_text() for label in below.get_xticklabels()] == [str(update) for update in run.playback.updates]
+    show(0)  # all agents are at the start
+    assert [bar.get_height() for bar in below.patches] == [1, *([0] * (len(cells) - 1))]
+    assert len(draw_episodes(episodes[:1])[0].axes) == 1
     with pytest.raises(ValueError, match="--training and --rendered exclude each other"):
         film(run, "film.gif", training=True, rendered=True)

@@ -6,11 +6,12 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.studies.pages import browser, needs_browser
+from tests.made_runs import made_continuous_run
+from tests.studies.pages import browser, needs_browser, objections
 
 import farflung
 from farflung.figures.player import described, run_page
-from farflung.runs.run import Playback
+from farflung.runs.run import Playback, files_of
 from farflung.studies.view import page_of
 from farflung.worlds.kinds import read_world
 
@@ -91,6 +92,125 @@ def test_agents_and_bodies_stay_where_their_episode_ended(run, tmp_path):
         assert "ended" not in tab.inner_text("#panels figcaption")
         assert "2 of 2 bodies" in tab.inner_text(bodies)
         assert tab.evaluate(picture) != at_end  # rings have become dots
+        alone = tmp_path / "alone.html"
+        found = page | {"playback": page["playback"] | {"others": {}}}
+        alone.write_text(run_page([found], "team"), encoding="utf-8")
+        tab.goto(alone.as_uri())
+        assert tab.get_attribute("#time", "max") == "4"  # one of the bodies goes on after all agents on the map
+        picture = "document.querySelector('#bodies canvas').toDataURL()"
+        tab.focus("#yaw")
+        before = tab.evaluate(picture)
+        tab.keyboard.press("ArrowRight")
+        assert tab.inner_text("#yaw-text") == "45°"
+        assert tab.evaluate(picture) != before
+        assert objections(tab) == []
+
+
+@needs_browser
+def test_playback_stops_when_all_episodes_have_ended(run, tmp_path):
+    states = np.array(run.playback.moments)
+    states[..., 3:] = run.world.num_states
+    states[0, ..., 1:] = run.world.num_states  # in the beginning, all end at once
+    path = tmp_path / "index.html"
+    page = described(dataclasses.replace(run, playback=Playback(0, run.playback.updates, states)), "team")
+    path.write_text(run_page([page], "team"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion="reduce")
+        tab.clock.install(time=0)
+        tab.clock.pause_at(1000)
+        tab.goto(path.as_uri())
+        assert (tab.get_attribute("#time", "max"), tab.input_value("#time")) == ("3", "3")
+        tab.focus("#moment")
+        tab.keyboard.press("Home")
+        for _ in range(2):  # it can be played again
+            tab.click("#play")
+            assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Pause", "0")
+            tab.clock.run_for(7000)
+            assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Play", "1")
+        assert "step 1 of 4" in tab.inner_text("#panels figcaption")
+        assert "2 of 2 episodes have ended" in tab.inner_text("#panels figcaption")
+        assert "so far" not in tab.inner_text("#panels figcaption")
+        tab.focus("#time")
+        tab.keyboard.press("Home")
+        assert "so far" in tab.inner_text("#panels figcaption")
+
+
+@needs_browser
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_episodes_play_by_themselves_unless_readers_want_less_motion(run, tmp_path, motion):
+    path = tmp_path / "index.html"
+    path.write_text(run_page([described(run, "team")], "team"), encoding="utf-8")
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion=motion)
+        tab.clock.install(time=0)
+        tab.clock.pause_at(1000)
+        tab.goto(path.as_uri())
+        picture = "document.querySelector('#panels canvas').toDataURL()"
+        before = tab.inner_text("#play"), tab.evaluate(picture)
+        tab.clock.run_for(2500)
+        moves = motion == "no-preference"
+        assert before[0] == ("Pause" if moves else "Play")
+        assert (tab.evaluate(picture) != before[1]) == moves
+        assert tab.input_value("#time") == ("2" if moves else "4")
+        tab.clock.run_for(7000)
+        assert (tab.inner_text("#play"), tab.input_value("#time")) == ("Play", "4")
+
+
+@needs_browser
+def test_all_of_a_page_is_reached_and_used_by_keys_alone(run, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(run_page([described(run, "team", files=["metrics.csv"])], "team"), encoding="utf-8")
+    focused = "(each => each.id || each.value || each.textContent.trim())(document.activeElement)"
+    with browser() as opened:
+        tab = opened.new_page(reduced_motion="reduce")
+        tab.goto(path.as_uri())
+        reached = []
+
+        def press(*keys):
+            for key in keys:
+                tab.keyboard.press(key)
+
+        def go_to(name):
+            while tab.evaluate(focused) != name:
+                press("Tab")
+                reached.append(tab.evaluate(focused))
+                assert len(reached) < 40, reached
+
+        go_to("moment")
+        press("Home")
+        go_to("time")
+        press("Home", "ArrowRight")
+        assert "update 1, seed" in tab.inner_text("#panels figcaption")
+        assert "step 1 of 4" in tab.inner_text("#panels figcaption")
+        go_to("play")
+        press("Enter")
+        assert tab.inner_text("#play") == "Pause"
+        press("Space")
+        assert tab.inner_text("#play") == "Play"
+        go_to("layer")
+        press("v")  # the option that begins with this letter
+        assert tab.input_value("#layer") == "visits"
+        assert tab.inner_text("#status").startswith("team; update 1, seed")  # what a screen reader says
+        go_to("0 random actions")
+        press("Space")
+        assert tab.locator("#panels canvas").count() == 2
+        go_to("agent 2")
+        press("Enter")
+        assert tab.input_value("#agent") == "1"
+        go_to("metric")
+        press("d")
+        assert tab.input_value("#metric") == "support"  # distinct states visited
+        go_to("axis")
+        press("e")
+        while not tab.evaluate("document.activeElement.matches('#chart svg')"):
+            press("Tab")
+        press("ArrowLeft")
+        assert re.search(r"after \d+ steps: ", tab.inner_text("#reading"))
+        go_to("All settings")
+        press("Enter")
+        assert tab.is_visible("text=learning rate")
+        go_to("metrics.csv")
+        assert not {"BODY", ""} & {*reached}
 
 
 @needs_browser
@@ -183,6 +303,18 @@ def test_a_page_compares_with_a_baseline_beside_it(run, tmp_path):
     assert [other["title"] for other in found["beside"]] == ["alone"]
 
 
+def test_a_page_names_every_file_of_its_run(run, tmp_path):
+    farflung.explore("room-det", agents=2, batch_size=2, updates=4, seeds=(0,), out=tmp_path / "team")
+    farflung.save_run(run, tmp_path / "bare", page=page_of(run, tmp_path / "bare", has_picture=False))
+    for folder in tmp_path.iterdir():
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        assert sorted(["index.html", *data_of(page)[0]["files"]]) == sorted(path.name for path in folder.iterdir())
+        assert (">figure.png</a>" in page) == (folder / "figure.png").is_file()
+    walker = dataclasses.replace(made_continuous_run(), poses=np.zeros((1, 2, 3), np.float32))
+    farflung.save_run(walker, tmp_path / "walker")
+    assert sorted(files_of(walker)) == sorted(path.name for path in (tmp_path / "walker").iterdir())
+
+
 def test_a_baseline_that_is_trained_later_is_added_to_the_page_of_its_team(tmp_path):
     settings = {"agents": 2, "batch_size": 2, "updates": 4, "seeds": (0,)}
 
@@ -243,7 +375,6 @@ def test_the_command_of_a_run_makes_the_same_world(name, options, words):
 
 @needs_browser
 def test_the_page_plays_in_a_browser(run, tmp_path):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     path, problems = tmp_path / "index.html", []
     path.write_text(run_page([described(run, HOSTILE), described(run, "second")], HOSTILE), encoding="utf-8")
     with browser() as opened:
@@ -286,6 +417,5 @@ def test_the_page_plays_in_a_browser(run, tmp_path):
             assert re.search(r"after \d+ updates: .*second", tab.inner_text("#reading"), re.DOTALL)
             tab.hover("#chart svg")
             assert "after" in tab.inner_text("#reading")
-            found = axe.Axe().run(tab).response["violations"]
-            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+            assert objections(tab) == []
             assert problems == []

@@ -20,7 +20,7 @@ from farflung.studies.ablate.experiment import (
     name_of,
     steps_to,
 )
-from farflung.studies.ablate.report import is_ordered, write_ablation
+from farflung.studies.ablate.report import _plots, is_ordered, write_ablation
 
 pytestmark = pytest.mark.bits
 
@@ -129,6 +129,15 @@ def test_the_page_has_the_numbers(page, found):
 
 def test_every_number_leads_to_a_run(page, found):
     assert cells_without_link(page) == [f"{rate:g}" for rate in found.rates.values()]
+
+
+def test_legends_are_not_cut_off_where_there_is_one_world(found):
+    for plot in _plots(found).values():
+        figure = plot.draw()
+        figure.draw_without_rendering()
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert 0 <= box.x0 < box.x1 <= figure.bbox.width, plot.title
 
 
 @needs_browser

@@ -218,6 +218,19 @@ def test_a_robot_without_opengl_says_what_to_do(hopper, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_an_opengl_that_is_chosen_and_missing_is_named(hopper, monkeypatch):
+    def fail(*_):
+        raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+
+    monkeypatch.setattr("farflung.worlds.robots.optional_package", fail)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(ValueError, match="finds no OpenGL with MUJOCO_GL=osmesa: install EGL or OSMesa"):
+        hopper.frames(np.zeros((2, 3)))
+    monkeypatch.delenv("MUJOCO_GL")
+    with pytest.raises(AttributeError):
+        hopper.frames(np.zeros((2, 3)))
+
+
 def test_the_poses_of_a_body_are_recorded_saved_and_checked(tmp_path, monkeypatch):
     run = made_continuous_run(agents=3, seeds=(0,))
     monkeypatch.setattr(type(run.world), "pose_size", 2)  # the place of a point is its pose

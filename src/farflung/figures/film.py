@@ -13,13 +13,14 @@ import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Int, Num
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from farflung.config import Film
 from farflung.figures import maps
-from farflung.figures.style import STYLE, plain, team_label
+from farflung.figures.style import BLUE, STYLE, plain, team_label
 from farflung.policies.rollout import play
 from farflung.runs.destinations import claimed_file
 from farflung.runs.files import write_errors
@@ -34,6 +35,10 @@ _SPREAD = 0.22
 """The distance of agents from the middle of their cell on a map: several agents in one cell remain visible."""
 _CELLS = (maps.UNREACHABLE, "white", "#cfe1f2")
 """The colours of unreachable, unvisited and visited cells."""
+_BARS = ("#9dbfe3", BLUE)
+"""The colours of the bars of other episodes, and of the one that is shown."""
+_GROWTH = 1.3
+"""The height in inches of the bars below a film of the training."""
 _LONGEST_SIDE, _SHORTEST_SIDES = 4.0, (3.0, 0.8)
 """In inches, of the plane; the title needs the shortest width."""
 _SHARE_TRACED = 0.25
@@ -217,9 +222,15 @@ def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], 
     of_all = [maps.by_color(each.points)[1].reshape(len(colors), -1, 2) for each in episodes]
     points = of_all[0]
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
-    figure = Figure(figsize=_size(plane), layout="constrained")
+    width, height = _size(plane)
+    is_training, growth = len(episodes) > 1, None
+    figure = Figure(figsize=(width, height + _GROWTH * is_training), layout="constrained")
     figure.suptitle(plain(episode.title), fontweight="bold")
-    axis = figure.subplots()
+    if is_training:
+        axis, below = figure.subplots(2, height_ratios=(height, _GROWTH))
+        growth = _growth(below, episodes)
+    else:
+        axis = figure.subplots()
     maps.draw_plane(axis, plane)
     maps.widen_limits(axis, plane, np.stack(of_all))
     title = axis.set_title("\n", loc="left", fontsize=8)
@@ -248,12 +259,37 @@ def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], 
         traces.set_color([tuple(color) for color in faded.reshape(-1, 4).tolist()])
         dots.set_offsets(points[:, time])
         num_seen, entropy = episode.covered(time)
+        if growth is not None:
+            growth(number, num_seen)
         title.set_text(
             f"{episode.when}step {_padded(time, episode.horizon)} of {episode.horizon}\n"
             f"{_padded(num_seen, episode.num_cells)} of {episode.num_cells} cells visited, entropy / log(cells) {entropy:.2f}"
         )
 
     return figure, show
+
+
+def _growth(axis: Axes, episodes: Sequence[Episode]) -> Callable[[int, int], None]:
+    """Draws a bar for each episode, and returns a function that lets the bar of one of them have so many cells."""
+    heights = [episode.covered(episode.horizon)[0] for episode in episodes]
+    bars = axis.bar(range(len(heights)), heights, color=_BARS[0])
+    axis.set_ylim(0, max(heights) * 1.3)  # with room for the numbers
+    axis.set_xticks(range(len(heights)), [episode.when.removeprefix("update ").removesuffix(", ") for episode in episodes])
+    axis.set_yticks([])
+    axis.set_xlabel("update", fontsize=8)
+    axis.set_title("cells that the team visits in an episode", loc="left", fontsize=8)
+    axis.tick_params(labelsize=8)
+    axis.spines[["left", "top", "right"]].set_visible(False)
+    numbers = [axis.annotate("", (place, 0), ha="center", va="bottom", fontsize=8) for place in range(len(heights))]
+
+    def show(current: int, num_cells: int) -> None:
+        for number, (bar, text) in enumerate(zip(bars, numbers, strict=True)):
+            cells = num_cells if number == current else heights[number] if number < current else 0
+            bar.set(height=cells, color=_BARS[number == current])
+            text.set_y(cells)
+            text.set_text(str(cells) if cells else "")
+
+    return show
 
 
 def _writer(path: Path) -> Callable[..., AbstractMovieWriter]:

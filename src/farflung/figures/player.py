@@ -59,7 +59,8 @@ def run_page(runs: Sequence[dict[str, Any]], title: str, *, live: str = "", home
         home: whether the page leads back to a table of runs.
     """
     sources = ("img-src data:", *(["connect-src 'self'"] if live else []))
-    return _page("run.html.j2", "player.js", title, runs, *sources, live=live, home=home)
+    has_picture = any("figure.png" in run["files"] for run in runs)
+    return _page("run.html.j2", "player.js", title, runs, *sources, live=live, home=home, has_picture=has_picture)
 
 
 def overview_page(rows: Sequence[Mapping[str, Any]], title: str) -> str:
@@ -173,13 +174,13 @@ def described_unfinished(
     """A training in progress as JSON for its page."""
     updates, steps, metrics = (np.zeros(0, int), np.zeros(0, int), None) if records is None else records
     done = int(updates[-1]) if len(updates) else 0
+    now = f"{done:,} of {config.updates:,} updates are done." if done else "begins: the program is being compiled."
+    about = _about(config, world, title)
     return {
-        **_about(config, world, title),
+        **about,
         **_curves(config, world, updates, steps, metrics, {}),
         **_played(world, playback),
-        "about": f"Training: {done:,} of {config.updates:,} updates."
-        if done
-        else "Training begins: the program is being compiled.",
+        "about": f"{about['about']} Training{':' if done else ''} {now}",
         "arrows": None,
         "body": None,
         "facts": [],

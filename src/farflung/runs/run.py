@@ -190,6 +190,12 @@ def save_run(
         place.publish(_FILES, _FILES, is_final=is_finished(run))
 
 
+def files_of(run: Run) -> list[str]:
+    """The files that a run is saved as, without figures and its page: first those that a reader can open."""
+    parts = {PATHS: run.paths, PLAYBACK: run.playback, POSES: run.poses}
+    return [METRICS, SUMMARY, CONFIG, POLICIES, WORLD, *(name for name, part in parts.items() if part is not None)]
+
+
 def is_finished(run: Run) -> bool:
     """Whether there is nothing to resume: the training was neither interrupted nor stopped by an error."""
     return not run.summary.get("is_interrupted") and "stopped_because" not in run.summary

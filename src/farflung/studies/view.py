@@ -19,7 +19,7 @@ from farflung.config.reading import member, one_line_errors, parse_object, read_
 from farflung.runs.destinations import CONFIG, UNFINISHED, claimed, claimed_file, is_held
 from farflung.runs.files import to_json, write_atomically, write_results
 from farflung.runs.metrics_table import Columns
-from farflung.runs.run import PAGE, Playback, Run, load_run, read_config
+from farflung.runs.run import PAGE, Playback, Run, files_of, load_run, read_config
 from farflung.training.metrics import Metrics
 from farflung.training.progress import NO_MOMENTS, Moments
 from farflung.worlds.world import World
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _LIVE = "live.json"
 _SECONDS_BETWEEN = 1.0
 _MOST_BESIDE, _MOST_NEIGHBOURS, _MOST_RUNS = 3, 100, 1000
-_DEEPEST, _MOST_FOLDERS = 3, 5000
+_DEEPEST, _MOST_FOLDERS = 4, 5000
 """How deep below a folder its runs are looked for, and in how many folders."""
 _MOST_BYTES = 32 * 2**20
-_PICTURE = "figure.png"
+_PICTURES = ("figure.png", "figure.svg")
 _Stamps = tuple[tuple[int, ...], ...]
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -101,7 +101,7 @@ def page_of(run: Run, folder: Path, *, has_picture: bool = True) -> str:
     from farflung.figures.player import described, run_page
 
     title, others = printable(folder.name), _beside(run, folder) if has_picture else []
-    files = [*([_PICTURE] if has_picture else []), "metrics.csv", "summary.json", "config.json"]
+    files = [*(_PICTURES if has_picture else ()), *files_of(run)]
     return run_page([described(run, title, beside=others, files=files)], title)
 
 

@@ -298,7 +298,7 @@ def robot(
     """
     check_name("engine", engine, _ENGINES)
     mjx = _import_mjx()
-    mujoco = optional_package("mujoco", _EXTRA)
+    mujoco = _imported("mujoco")
     try:
         model = mujoco.MjModel.from_xml_path(os.fspath(xml))
     except ValueError as error:
@@ -336,14 +336,28 @@ def robot(
 
 def _simulator(xml: str) -> tuple[Any, Any, Any]:
     """MuJoCo, the model of a file, and its data."""
-    mujoco = optional_package("mujoco", _EXTRA)
+    mujoco = _imported("mujoco")
     model = mujoco.MjModel.from_xml_path(xml)
     return mujoco, model, mujoco.MjData(model)
 
 
 def _import_mjx() -> Any:
     with contextlib.redirect_stdout(io.StringIO()):  # MJX prints a message if Warp is missing
-        return optional_package("mujoco.mjx", _EXTRA)
+        return _imported("mujoco.mjx")
+
+
+def _imported(name: str) -> Any:
+    """MuJoCo or a part of it, which looks for OpenGL as soon as it is imported, if `MUJOCO_GL` names one."""
+    try:
+        return optional_package(name, _EXTRA)
+    except (AttributeError, OSError, RuntimeError) as error:  # OpenGL's errors have no class in common
+        chosen = os.environ.get("MUJOCO_GL")
+        if not chosen:
+            raise
+        raise ValueError(
+            f"MuJoCo finds no OpenGL with MUJOCO_GL={chosen}: install EGL or OSMesa and set MUJOCO_GL to egl or osmesa, or "
+            "unset it and film the path in the plane, without --rendered"
+        ) from error
 
 
 def _put_on_jax(mjx: Any, model: Any) -> tuple[Any, Any]:

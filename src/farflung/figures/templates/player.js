@@ -5,7 +5,8 @@
   const AGENT_COLORS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
   const FLATTEST = 0.2; // a plane that is flatter is not drawn to scale
   const SVG = "http://www.w3.org/2000/svg";
-  const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1;
+  const ENDED = 65535, TRACED = 0.25, EPISODE_SECONDS = 6, POLL_SECONDS = 1, SELDOM_SECONDS = 5;
+  const STAYS = 0.15; // in cells: an action that leads less far on average has a dot, not an arrow
   const wantsCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   let runs = JSON.parse(byId("runs").textContent);
   let panels = [], bodies = [], isPlaying = false, lastFrame = 0, progress = 0;
@@ -39,6 +40,21 @@
     if (all[start] === ENDED) return null;
     const [left, bottom, right, top] = run.plane.view;
     return [left + ((right - left) * all[start]) / (ENDED - 1), bottom + ((top - bottom) * all[start + 1]) / (ENDED - 1)];
+  };
+  // For each episode the last time that is worth showing: the end, or the time after all paths have ended.
+  // A scene has so many numbers for each time of a path.
+  const ends = new WeakMap();
+  const endsOf = (scene, [episodes, paths, times] = scene.shape, numbers = 2) => {
+    if (!ends.has(scene)) {
+      const all = points(scene), each = Array.from({ length: paths }, (_, path) => path);
+      const isThere = (episode, time) => each.some((path) => all[numbers * ((episode * paths + path) * times + time)] !== ENDED);
+      ends.set(scene, Array.from({ length: episodes }, (_, episode) => {
+        let last = times - 1;
+        while (last > 0 && !isThere(episode, last)) last--;
+        return Math.min(last + 1, times - 1);
+      }));
+    }
+    return ends.get(scene);
   };
   const cellOf = (plane, [x, y]) => {
     const share = (value, axis) => (value - plane.low[axis]) / (plane.high[axis] - plane.low[axis]);
@@ -86,7 +102,9 @@
       const wasLast = +byId("moment").value === +byId("moment").max;
       byId("moment").max = most - 1;
       if (wasLast) byId("moment").value = most - 1;
-      byId("time").max = Math.max(...all.map((scene) => scene.moments[0].shape[2])) - 1;
+      const isAtEnd = progress >= +byId("time").max;
+      byId("time").max = Math.max(...all.flatMap((scene) => scene.moments.flatMap((moment) => endsOf(moment))), ...runs.filter((run) => run.body).map(endOfBodies));
+      if (isAtEnd) progress = +byId("time").max;
       const largest = teams.reduce((best, moment) => (moment.shape[1] > best.shape[1] ? moment : best)), { kind } = largest;
       const [paths, episodes] = [largest.shape[1], Math.max(...teams.map((moment) => moment.shape[0]))];
       options(byId("episode"), Array.from({ length: episodes }, (_, number) => [number, `${number + 1} of ${episodes}`]));
@@ -133,6 +151,10 @@
     });
   }
 
+  const endOfBodies = ({ body, playback }) => {
+    const [paths, times, limbs] = body.shape;
+    return Math.ceil((endsOf(body, [1, paths, times], 6 * limbs)[0] * body.stride) / (playback?.moments[0].stride ?? 1));
+  };
   // Bodies in space, seen from the side and a little from above; the camera follows them, and lines lie on the ground, a metre apart.
   const TILT = 0.35, METRES_SEEN = 2.4, MARGIN = 1.25, MOST_LINES = 60;
   function drawBodies({ run, canvas, caption }) {
@@ -326,7 +348,7 @@
     const isAllSteps = layer === "visits", seed = scene.update === null ? "" : `seed ${run.playback.seed}, `;
     const what = [...(scene.label === panel.title || panel.title.startsWith(`${scene.label} (`) ? [] : [scene.label]), `${seed}${isAllSteps ? counted(episodes, "episode") : `step ${now * scene.stride} of ${run.horizon}`}`];
     const found = paths
-      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps || now === times - 1 ? "" : " so far"}${shown.length === paths ? ofBatch(run, scene) : ""}`
+      ? `${what.join(", ")}: ${grouped(counts.size)} of ${grouped(free)} cells, entropy ${entropy.toFixed(2)} nats${isAllSteps || now === times - 1 || ended === shown.length ? "" : " so far"}${shown.length === paths ? ofBatch(run, scene) : ""}`
       : scene.label;
     const text = `${found}${arrowsOf}${ended && !isAllSteps ? `; ${ended} of ${shown.length} episodes have ended` : ""}`;
     panel.caption.replaceChildren();
@@ -378,7 +400,7 @@
         context.globalAlpha = 0.15 + 0.85 * probability;
         const reach = 0.32 * scale, from = [toX(x) - right * reach, toY(y) + up * reach], to = [toX(x) + right * reach, toY(y) - up * reach];
         context.beginPath();
-        if (Math.hypot(right, up) < 0.05) {
+        if (Math.hypot(right, up) < STAYS) {
           context.arc(toX(x), toY(y), 2, 0, 2 * Math.PI);
           context.fill();
           return;
@@ -412,9 +434,14 @@
     [...byId("agents").querySelectorAll("button")].forEach((button, number) => button.setAttribute("aria-pressed", byId("agent").value === String(number)));
     markMoment();
   }
+  // When the longest of the episodes ends that are seen now.
+  const lastSeen = () => {
+    const ofScene = (scene) => endsOf(scene)[Math.min(+byId("episode").value, scene.shape[0] - 1)];
+    return Math.max(1, ...panels.map((panel) => ofScene(momentOf(panel))), ...bodies.map(({ run }) => endOfBodies(run)));
+  };
   function frame(stamp) {
     if (!isPlaying) return;
-    const last = +byId("time").max;
+    const last = lastSeen();
     progress += ((stamp - lastFrame) / 1000) * (last / EPISODE_SECONDS);
     lastFrame = stamp;
     if (progress >= last) {
@@ -427,7 +454,7 @@
   function play() {
     isPlaying = !isPlaying;
     if (isPlaying) {
-      if (progress >= +byId("time").max) progress = 0;
+      if (progress >= lastSeen()) progress = 0;
       lastFrame = performance.now();
       requestAnimationFrame(frame);
     }
@@ -488,19 +515,21 @@
     if (about === aboutNow) return; // what a reader has opened stays open
     aboutNow = about;
     byId("about").replaceChildren();
-    for (const run of runs) {
-      if (runs.length > 1) add(byId("about"), "h3", {}, run.title);
-      add(byId("about"), "p", {}, "To repeat it:");
-      add(add(byId("about"), "pre", { tabindex: 0 }), "code", {}, run.command);
+    byId("about").parentElement.hidden = runs.every((run) => !run.command); // of trainings that have not begun, nothing is known
+    for (const run of runs.filter((run) => run.command)) {
+      const part = add(byId("about"), "div");
+      if (runs.length > 1) add(part, "h3", {}, run.title);
+      add(part, "p", {}, "To repeat it:");
+      add(add(part, "pre", { tabindex: 0 }), "code", {}, run.command);
       if (run.facts.length) {
-        factTable(byId("about"), "Results", run.facts);
-        add(byId("about"), "p", {}, "Final values are means over the last 1% of the updates; after ± is the 95% confidence interval over the seeds, if there are several.");
+        factTable(part, "Results", run.facts);
+        add(part, "p", {}, "Final values are means over the last 1% of the updates; after ± is the 95% confidence interval over the seeds, if there are several.");
       }
-      const details = add(byId("about"), "details");
+      const details = add(part, "details");
       add(details, "summary", {}, "All settings");
       factTable(details, "Settings", run.settings);
       if (!run.files.length) continue;
-      const list = add(byId("about"), "p", {}, "Files: ");
+      const list = add(part, "p", {}, "Files: ");
       run.files.forEach((file, number) => {
         if (number) list.append(", ");
         add(list, "a", { href: file }, file);
@@ -518,7 +547,7 @@
     }
   }
 
-  // A training in progress: ask for news until it is finished.
+  // A training in progress, or one that can be resumed: ask for news until it is finished.
   async function poll() {
     const [isWell, news] = await asked(document.body.dataset.live);
     if (isWell && JSON.stringify(news.map((run) => run.version)) !== JSON.stringify(runs.map((run) => run.version))) {
@@ -526,7 +555,7 @@
       build();
     }
     tell(byId("news"), isWell ? "" : news.error);
-    if (runs.some((run) => run.isLive)) setTimeout(poll, 1000 * POLL_SECONDS);
+    if (runs.some((run) => run.isLive || run.isInterrupted)) setTimeout(poll, 1000 * (runs.some((run) => run.isLive) ? POLL_SECONDS : SELDOM_SECONDS));
   }
 
   byId("play").addEventListener("click", play);

@@ -33,6 +33,8 @@ from farflung.studies.ablate.experiment import (
 )
 
 _NEVER = "never"
+_NARROWEST = 6.8
+"""The width in inches that a legend needs, whatever the number of worlds."""
 _COLORS = dict(zip(CREDITS, (GREY, ORANGE, GREEN, BLUE), strict=True)) | {COMBINED: "#0b2f57"}
 _OBJECTIVE_METRICS = {
     "entropy": "entropy of the team's states (of the ceiling)",
@@ -307,7 +309,7 @@ def _credit_curves(ablation: Ablation, agents: int) -> Figure:
     settings = [setting for setting in ablation.settings if setting.agents == agents]
     columns = min(2, len(settings))
     rows = -(-len(settings) // columns)
-    figure = Figure(figsize=(4.8 * columns + 0.6, 3.1 * rows + 0.8), layout="constrained")
+    figure = Figure(figsize=(max(4.8 * columns + 0.6, _NARROWEST), 3.1 * rows + 0.8), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes[len(settings) :]:
         axis.set_visible(False)
@@ -353,7 +355,7 @@ def _gradient_variance(ablation: Ablation, agents: int) -> Figure:
     """The variance of one batch's gradient for each credit at three stages of training."""
     settings = [setting for setting in ablation.settings if setting.agents == agents]
     shown = [*CREDITS, COMBINED]
-    figure = Figure(figsize=(2.9 * len(settings) + 0.8, 3.4), layout="constrained")
+    figure = Figure(figsize=(max(2.9 * len(settings) + 0.8, _NARROWEST), 3.4), layout="constrained")
     axes = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
     width = 0.8 / len(shown)
     for axis, setting in zip(axes, settings, strict=True):
@@ -374,7 +376,7 @@ def _gradient_variance(ablation: Ablation, agents: int) -> Figure:
 def _together_or_not(ablation: Ablation) -> Figure:
     """The final entropy of a team, a single policy and independent agents, in percent of the ceiling."""
     looks = ("trained together", BLUE), ("one policy", ORANGE), ("each for itself", GREEN)
-    figure = Figure(figsize=(1.05 * len(ablation.settings) + 2.4, 3.4), layout="constrained")
+    figure = Figure(figsize=(max(1.05 * len(ablation.settings) + 2.4, _NARROWEST), 3.4), layout="constrained")
     axis = figure.subplots()
     lowest = 100.0
     for number, (variant, (label, color)) in enumerate(zip((DEFAULTS, *BASELINES), looks, strict=True)):

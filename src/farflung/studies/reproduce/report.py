@@ -27,6 +27,7 @@ from farflung.studies.reproduce.theorems import vacuous_below
 
 _RATES = {"code": "constant 0.15", "text": "0.1 · 0.999ᵘ"}
 _SCHEDULES = {"code": "constant 0.15 (the paper's code)", "text": "0.1, times 0.999 after each update (the paper's text)"}
+_ENDS_HIGHER = "parallel agents end with a higher entropy than a single agent"
 _ESTIMATORS = {"sum": "sum over trajectories (Algorithm 1 and the code)", "mean": "mean over trajectories (Section 5)"}
 _Claims = Mapping[Training, Sequence[Claim]]
 """The decided claims, by training."""
@@ -117,12 +118,12 @@ def _answer(reproduction: Reproduction, decided: _Claims) -> dict[str, Any]:
         for world in findings[first].worlds
         for agents in findings[first].agents
     ]
-    ends_higher = {each: held("parallel agents end with a higher entropy", each) for each in findings}
+    ends_higher = {each: held(_ENDS_HIGHER, each) for each in findings}
     decaying = ends_higher.get(Training("text", "sum"), (0, 0, 0))
     return {
         "headline": _headline(ends_higher),
         "larger_steps_win": decaying[2] > decaying[0],
-        "entropy": _schedule_table(ends_higher),
+        "entropy": _schedule_table(ends_higher, _anchors(decided)[_ENDS_HIGHER]),
         "offline": held("offline RL reaches more goals with parallel agents' data than with a single", first),
         "early": held("parallel agents have the higher entropy on average over the first tenth", first),
         "diverse": held("parallel agents are more diverse than independently", first),
@@ -149,8 +150,14 @@ def _headline(held: Mapping[Training, tuple[int, int, int]]) -> str:
     return "Not in most of these settings."
 
 
-def _schedule_table(held: Mapping[Training, tuple[int, int, int]]) -> Table:
-    """Learning rate × estimator: in how many settings a claim holds."""
+def _anchors(decided: _Claims) -> dict[str, str]:
+    """The id of the numbers of each claim on the page."""
+    statements = dict.fromkeys(claim.statement for found in decided.values() for claim in found)
+    return {statement: f"claim-{number}" for number, statement in enumerate(statements, start=1)}
+
+
+def _schedule_table(held: Mapping[Training, tuple[int, int, int]], anchor: str) -> Table:
+    """Learning rate × estimator: in how many settings a claim holds, with a link to its numbers."""
     schedules, estimators = (dict.fromkeys(column) for column in zip(*held, strict=True))
     rows = []
     for schedule in schedules:
@@ -158,14 +165,15 @@ def _schedule_table(held: Mapping[Training, tuple[int, int, int]]) -> Table:
         for estimator in estimators:
             holds, total, against = held[Training(schedule, estimator)]
             style = "fails" if against > holds else "holds" if holds > total / 2 else "undecided"
-            cells.append(Value(f"{holds} of {total}", style, (f"single ahead in {against}",) if against else ()))
+            notes = (f"single ahead in {against}",) if against else ()
+            cells.append(Value(f"{holds} of {total}", style, notes, f"#{anchor}"))
         rows.append((f"learning rate {_SCHEDULES[schedule]}", cells))
     return Table(["", *(_ESTIMATORS[estimator] for estimator in estimators)], rows)
 
 
 def _verdict_table(decided: _Claims) -> Table:
     counts = [_count_verdicts(found) for found in decided.values()]
-    first = next(iter(decided.values()))
+    first, anchors = next(iter(decided.values())), _anchors(decided)
     figure_of = {claim.statement: claim.figure for claim in first}
     rows = []
     for statement in counts[0]:
@@ -178,7 +186,7 @@ def _verdict_table(decided: _Claims) -> Table:
             text = f"{verdicts['holds']} of {total}"
             worst = verdicts["does not hold"]
             style = "fails" if worst > verdicts["holds"] else "holds" if verdicts["holds"] > total / 2 else "undecided"
-            cells.append(Value(text, style, (f"{worst} against",) if worst else ()))
+            cells.append(Value(text, style, (f"{worst} against",) if worst else (), f"#{anchors[statement]}"))
         rows.append((_capital(statement), cells))
     links = [f"#{_section_of(figure_of[statement])}" for statement in counts[0]]
     return Table(["claim", *(training_name(training) for training in decided)], rows, links=links)
@@ -210,6 +218,7 @@ def _count_verdicts(found: Sequence[Claim]) -> dict[str, dict[str, int]]:
 
 def _shown(sections: Sequence[_Section], plots: Mapping[str, Plot], decided: _Claims) -> Iterator[dict[str, Any]]:
     """Each section with the names of its figures and its claims, by training."""
+    anchors = _anchors(decided)
     for section in sections:
         pictures = [
             {
@@ -222,7 +231,8 @@ def _shown(sections: Sequence[_Section], plots: Mapping[str, Plot], decided: _Cl
         statements = dict.fromkeys(
             claim.statement for found in decided.values() for claim in found if _section_of(claim.figure) == section.id
         )
-        yield section._asdict() | {"pictures": pictures, "claims": [_claim(statement, decided) for statement in statements]}
+        shown = [_claim(statement, decided) | {"id": anchors[statement]} for statement in statements]
+        yield section._asdict() | {"pictures": pictures, "claims": shown}
 
 
 def _claim(statement: str, decided: _Claims) -> dict[str, Any]:
@@ -282,7 +292,9 @@ def _lead_table(findings: Findings, training: Training) -> Table:
 def _ceiling_table(reproduction: Reproduction) -> Table:
     rows = []
     for (world, agents), ceiling in next(iter(reproduction.findings.values())).ceilings.items():
-        cells: list[str | Value] = [f"{ceiling.normalized_bound:.4f}", "exact" if ceiling.exact else "upper bound"]
+        shown = _page_of(next(iter(reproduction.findings)), Cell(world, agents, "team"))  # with the ceiling in its curves
+        kind = "exact" if ceiling.exact else "upper bound"
+        cells: list[str | Value] = [Value(text, "", link=shown) for text in (f"{ceiling.normalized_bound:.4f}", kind)]
         for training, findings in reproduction.findings.items():
             for cell in (Cell(world, agents, kind) for kind in ("team", "single")):
                 percentage = f"{findings.percent_of_ceiling(cell).mean():.1f}%"

@@ -225,7 +225,7 @@ def _interval(by_seed: Float[np.ndarray, "seed *world"], decimals: int = 2) -> s
 
 
 def _together_table(study: Study) -> Table:
-    """All worlds together: rliable's tasks are the worlds, and its runs the seeds."""
+    """All worlds together: rliable's tasks are the worlds, and its runs the seeds. A number leads to those of each world."""
     rows = []
     for kind in (each for each in KINDS if all(each in world.learning for world in study.worlds)):
         own = [(world, world.learning[kind]) for world in study.worlds]
@@ -234,7 +234,7 @@ def _together_table(study: Study) -> Table:
             np.stack([each.area(world.most_steps) for world, each in own], axis=1),
             np.stack([each.steps_to_solve.mean(axis=1) / world.most_steps * len(world.goals) for world, each in own], axis=1),
         )
-        rows.append((KINDS[kind], [_interval(column, 3) for column in columns]))
+        rows.append((KINDS[kind], [Value(_interval(column, 3), "", link="#numbers") for column in columns]))
     head = (
         "", "goals solved", "area under the curve", f"steps to {100 * SOLVED:.0f}% success, without exploration, of all",
     )  # fmt: skip
