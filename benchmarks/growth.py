@@ -301,6 +301,9 @@ def main() -> None:
 
     if config.device is not None:
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(config.device, config.device))
+    names = [sweep.name for sweep in sweeps()]
+    if unknown := [name for name in config.sweeps if name not in names]:
+        raise SystemExit(f"no sweep is called {', '.join(unknown)}: choose from {', '.join(names)}")
     chosen = [sweep for sweep in sweeps() if not config.sweeps or sweep.name in config.sweeps]
     results: list[Result] = []
     for sweep in chosen:
