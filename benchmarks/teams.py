@@ -88,7 +88,7 @@ def train_all(config: Teams) -> Iterator[Trained]:
             batch_size = Explore(world, **settings).batch_size
             updates = math.ceil(config.steps / (batch_size * config.agents * horizon))
             began = time.process_time()
-            run = explore(world, updates=updates, live=False, **settings)
+            run = explore(world, updates=updates, log_every=math.ceil(updates / 2), live=False, **settings)
             entropy = np.asarray(run.metrics.entropy)
             half = entropy[:, np.searchsorted(run.updates, updates / 2)]
             steps = run.summary["environment_steps"] // config.seeds
@@ -146,8 +146,8 @@ def main(config: Teams) -> None:
         }
         sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in found.values()}))
         print(
-            f"\n{agents} agents, {steps / 1e6:g} M steps, batches of {sizes}, {num_seeds} seeds: entropy over the cells in nats. "
-            f"Intervals are Welch's; bold: decided at 5% after Holm's correction over the worlds."
+            f"\n{agents} agents, {steps / 1e6:g} M steps, batches of {sizes}, {num_seeds} seeds: entropy over the cells, nats. "
+            "Intervals are Welch's; bold: decided at 5% after Holm's correction over the worlds."
         )
         print(*table(found, config.against), sep="\n")
 

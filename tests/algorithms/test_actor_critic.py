@@ -316,11 +316,10 @@ def test_agents_that_warm_up_take_the_step_of_one_policy(optimizer):
     one_policy = dataclasses.replace(warm, num_agents=1, num_trajectories=3, warm_up_updates=None)
     team = jax.tree.map(lambda leaf, axis: leaf if axis is None else leaf[:1], state.team, state.team.axes)
     alone = learn(one_policy, GAP, init(one_policy, jax.random.key(0), GAP)._replace(team=team), together(batch))
-    for of_team, of_one in zip(
-        *(steps_of(*both) for both in ((state.team, learn(warm, GAP, state, batch).team), (team, alone.team)))
-    ):
-        assert np.abs(of_one).max() > 1e-4
-        np.testing.assert_allclose(of_team, np.broadcast_to(of_one, of_team.shape), rtol=1e-2, atol=1e-5)
+    of_team, of_one = steps_of(state.team, learn(warm, GAP, state, batch).team), steps_of(team, alone.team)
+    for of_each, of_one_policy in zip(of_team, of_one, strict=True):
+        assert np.abs(of_one_policy).max() > 1e-4
+        np.testing.assert_allclose(of_each, np.broadcast_to(of_one_policy, of_each.shape), rtol=1e-2, atol=1e-5)
 
 
 def test_parted_agents_take_the_step_of_all_and_a_shorter_one_of_their_own():

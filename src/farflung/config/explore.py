@@ -319,8 +319,6 @@ class Explore:
                 "actor-critic has the credit causal and averages over trajectories: "
                 "for another credit or for over_trajectories, choose the algorithm pgpse"
             )
-        if self.warm_up and self.policy == "conditioned":
-            raise ValueError("a conditioned network learns from the data of all agents at all times: leave out warm_up")
         if self.warm_up and self.independent:
             raise ValueError("independent agents learn from their own data alone: leave out warm_up")
 
