@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tyro
 
-KINDS = ("team", "one policy")
+TEAM, CAREFUL, ONE = "team", "careful team", "one policy"
 TARGETS = {"nats": 6.35, "million steps": 13.0, "minutes": 3.0, "steps a second": 400_000.0}
 """For the Ant on one H200: a team's entropy over the 24 m square, by when, and the speed with learning included."""
 
@@ -39,7 +39,9 @@ class Robots:
     """Simulator: warp, or jax."""
     solver_iterations: int = 1
     """Newton steps for the contact forces."""
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = (TEAM, ONE)
+    """Of team, "careful team", whose own steps are shorter by the root of the number of agents, and "one policy". Four seeds of
+    all three are as many copies of 64 agents as one program holds side by side."""
     policy: str = "neural"
     """What the agents of a team share: neural (nothing), shared-trunk or conditioned."""
     warm_up: float = 0.1
@@ -139,7 +141,8 @@ def train_all(
     )  # fmt: skip
     of_team = actor_critic(settings, world)
     never = replace(of_team, warm_up_updates=10.0 * updates)
-    algorithms = [of_team if kind == "team" else never for kind in config.kinds for _ in range(config.seeds)]
+    by_kind = {TEAM: of_team, CAREFUL: replace(of_team, own_share=agents**-0.5), ONE: never}
+    algorithms = [by_kind[kind] for kind in config.kinds for _ in range(config.seeds)]
     seeds = list(range(len(algorithms)))  # the kinds have seeds of their own
     grids = world.projection, replace(
         world.projection, low=(-config.half_width,) * 2, high=(config.half_width,) * 2, bins=(100, 100)
@@ -207,19 +210,21 @@ def table(measured: Measured) -> Iterator[str]:
 
     from farflung.runs.statistics import mean_difference
 
-    kinds = measured.settings["kinds"]
-    is_pair = tuple(kinds) == KINDS and measured.settings["seeds"] > 1
+    kinds = list(measured.settings["kinds"])
+    teams = [kind for kind in kinds if kind != ONE and ONE in kinds and measured.settings["seeds"] > 1]
     squares = {"entropy": "own square", "large_entropy": "large square"}
     heads = ["million steps", "seconds", *[f"{kind}, {square}" for square in squares.values() for kind in kinds]]
-    heads += [f"team minus one policy, {square} (95% interval)" for square in squares.values() if is_pair]
+    heads += [f"{kind} minus {ONE}, {square} (95% interval)" for square in squares.values() for kind in teams]
     yield "| " + " | ".join(heads) + " |"
     yield "|" + " ---: |" * len(heads)
     for row, (steps, seconds) in enumerate(zip(measured.steps, measured.seconds, strict=True)):
         values = [np.array(getattr(measured, name)[row]) for name in squares]
         cells = [f"{steps / 1e6:.2f}", f"{seconds:.0f}", *[f"{own.mean():.3f}" for value in values for own in value]]
-        for value in values if is_pair else ():
-            lead = mean_difference(*value)
-            cells.append(f"{lead.value:+.3f} ({lead.low:+.3f} to {lead.high:+.3f})")
+        for value in values:
+            of_one = value[kinds.index(ONE)] if teams else None
+            for kind in teams:
+                lead = mean_difference(value[kinds.index(kind)], of_one)
+                cells.append(f"{lead.value:+.3f} ({lead.low:+.3f} to {lead.high:+.3f})")
         yield "| " + " | ".join(cells) + " |"
 
 

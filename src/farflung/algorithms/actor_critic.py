@@ -18,7 +18,6 @@ guide them: it takes the first actions of each episode, fewer and fewer (Uchendu
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -177,9 +176,11 @@ class ActorCritic(eqx.Module):
     warm_up_updates: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
     """The number of updates in which agents start equal and learn as one policy, before they part over as many updates.
 
-    Networks of their own then keep learning from the data of all: each step is one that all agents take, by the sum of their
-    gradients, plus a step by the agent's own gradient, shorter by the root of the number of agents. With None, agents start
-    different, and learn from their own data alone what they don't share."""
+    Networks of their own then keep learning from the data of all: each step is the sum of one that all agents take, by the sum
+    of their gradients, and one by the agent's own gradient. With None, agents start different, and what they don't share learns
+    from their own data alone."""
+    own_share: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
+    """With a warm-up: the factor on the steps by an agent's own gradient, once it has parted."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
     task: Task | None = None
@@ -373,10 +374,9 @@ class ActorCritic(eqx.Module):
         """The step of each agent, from the one by its own gradient and the one that all agents take."""
         if self.warm_up_updates is None:
             return own
-        share = jnp.clip(num_updates / jnp.asarray(self.warm_up_updates) - 1, 0.0, 1.0)
+        share = jnp.asarray(self.own_share) * jnp.clip(num_updates / jnp.asarray(self.warm_up_updates) - 1, 0.0, 1.0)
         if together is None:
             return jax.tree.map(lambda step, is_own: share * step if is_own else step, own, own.own_parts)
-        share = share / math.sqrt(self.num_agents)
         return jax.tree.map(lambda step, axis, common: step if axis is None else share * step + common, own, own.axes, together)
 
     def _optimizer(self) -> optax.GradientTransformationExtraArgs:
