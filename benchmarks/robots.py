@@ -221,9 +221,8 @@ def table(measured: Measured) -> Iterator[str]:
         values = [np.array(getattr(measured, name)[row]) for name in squares]
         cells = [f"{steps / 1e6:.2f}", f"{seconds:.0f}", *[f"{own.mean():.3f}" for value in values for own in value]]
         for value in values:
-            of_one = value[kinds.index(ONE)] if teams else None
             for kind in teams:
-                lead = mean_difference(value[kinds.index(kind)], of_one)
+                lead = mean_difference(value[kinds.index(kind)], value[kinds.index(ONE)])
                 cells.append(f"{lead.value:+.3f} ({lead.low:+.3f} to {lead.high:+.3f})")
         yield "| " + " | ".join(cells) + " |"
 

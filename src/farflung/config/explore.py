@@ -120,7 +120,8 @@ class Explore:
     """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
     warm_up: Annotated[Derived[float], default_is("0.1 if each agent has a network of its own, else 0", "FLOAT")] = DERIVED
     """Share of the updates in which the actor-critic trains all agents as one policy, from the data of all; in as many updates
-    after that, they part. For the policies neural and shared-trunk."""
+    after that, they part: each also takes steps by its own data. 0: agents start different, and networks of their own never
+    learn from the data of other agents."""
     clip: float = 0.2
     """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
