@@ -383,7 +383,7 @@ class ActorCritic(eqx.Module):
         def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
             return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
 
-        return optimizer(self.optimizer, learning_rate)
+        return optimizer(self.optimizer, learning_rate, slows_own_parts=False)
 
 
 def advantages_of(
