@@ -62,7 +62,7 @@ class Robots:
     """Half the side of the large square, in metres; it has 100 x 100 cells."""
     many: tuple[str, ...] = ("point-maze:4096", "ant:1024")
     """Worlds and numbers of agents of which single updates are timed, before the last comparison."""
-    many_policy: str = "conditioned"
+    many_policy: str = "neural"
     out: Path | None = None
     """A file for the results, in JSON; it is written after each part."""
     draw: Path | None = None

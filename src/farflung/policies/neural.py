@@ -377,7 +377,7 @@ class Networks(NamedTuple):
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the trunk's layers."""
     has_shared_trunk: bool = False
-    """Whether all agents share one trunk and have only their own heads: for hundreds of agents."""
+    """Whether all agents share one trunk and have only their own heads, which takes less memory."""
     has_free_std: bool = True
     """Whether the standard deviations of vectors are parameters; otherwise they are functions of the state."""
     std: float = 0.6
