@@ -45,8 +45,8 @@ class Robots:
     policy: str = "neural"
     """What the agents of a team share: neural (nothing), shared-trunk or conditioned."""
     warm_up: float = 0.1
-    """Share of the updates in which a team learns as one policy; in as many updates after that, its agents part. With
-    conditioned, 0 is better."""
+    """Share of the updates in which a team learns as one policy; in as many updates after that, its agents part. If
+    agents share parts, 0 is better in point worlds."""
     combinations: int = 1
     learning_rate: float = 5e-4
     decay: float = 1.0

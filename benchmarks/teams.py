@@ -13,7 +13,7 @@ import tyro
 WORLDS = ("point-empty", "point-gap", "point-four-rooms", "point-room", "point-maze", "mountain-car", "pendulum")
 KINDS: dict[str, dict[str, Any]] = {
     "neural": {"policy": "neural"},
-    "shared-trunk": {"policy": "shared-trunk"},
+    "shared-trunk": {"policy": "shared-trunk", "warm_up": 0.0},
     "conditioned": {"policy": "conditioned", "warm_up": 0.0},
     "alone": {"policy": "neural", "warm_up": 0.0},
     "one policy": {"single": True},
@@ -40,7 +40,8 @@ class Teams:
     combinations: int | None = None
     """Regroupings of the batch into teams; see farflung explore --combinations."""
     warm_up: float | None = None
-    """Share of the updates in which neural and shared-trunk learn as one policy; see farflung explore --warm-up."""
+    """Share of the updates in which agents with networks of their own learn as one policy; see
+    farflung explore --warm-up."""
     seeds: int = 5
     first_seed: int = 0
     """Seeds on which settings were chosen must not be those on which they are reported."""

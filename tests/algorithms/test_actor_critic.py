@@ -257,8 +257,8 @@ def test_networks_are_trained_by_the_actor_critic_unless_a_setting_is_for_pgpse(
 def test_settings_for_another_algorithm_are_refused():
     config = Explore("Pendulum-v1", algorithm="actor-critic", discount=0.9).resolved(has_vectors=True)
     assert (config.policy, config.batch_size, config.entropy_bonus, config.bonus_decay) == ("neural", 8, 0.01, 1.0)
-    assert (config.combinations, config.warm_up, Explore("point-gap", policy="shared-trunk").warm_up) == (4, 0.1, 0.1)
-    assert Explore("point-gap", policy="conditioned").warm_up == 0
+    assert (config.combinations, config.warm_up) == (4, 0.1)
+    assert {Explore("point-gap", policy=policy).warm_up for policy in ("shared-trunk", "conditioned")} == {0}
     assert Explore("point-gap", batch_size=2).combinations == 2
     assert Explore("point-gap", independent=True).warm_up == Explore("point-gap", algorithm="pgpse").warm_up == 0
     assert dataclasses.replace(config, updates=8).discount == 0.9

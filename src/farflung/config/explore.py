@@ -118,7 +118,7 @@ class Explore:
     """Factor of the actor-critic on the gain of a state for each step that it is away."""
     trace: float = 0.95
     """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
-    warm_up: Annotated[Derived[float], default_is("0.1; with the policy conditioned, or independent: 0", "FLOAT")] = DERIVED
+    warm_up: Annotated[Derived[float], default_is("0.1 if each agent has a network of its own, else 0", "FLOAT")] = DERIVED
     """Share of the updates in which the actor-critic trains all agents as one policy, from the data of all; in as many updates
     after that, they part: each also takes steps by its own data. 0: agents start different, and networks of their own never
     learn from the data of other agents."""
@@ -157,7 +157,7 @@ class Explore:
         is_actor_critic = self.algorithm == options.ACTOR_CRITIC
         most = min(self.batch_size, options.COMBINATIONS) if isinstance(self.batch_size, int) else 1
         self._default("combinations", max(most, 1) if is_actor_critic and self.is_neural and self.credit == "causal" else 1)
-        learns_together = is_actor_critic and self.policy in ("neural", "shared-trunk") and not self.independent
+        learns_together = is_actor_critic and self.policy == "neural" and not self.independent
         self._default("warm_up", options.WARM_UP if learns_together else 0.0)
         checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
