@@ -3,7 +3,8 @@
     python -m benchmarks.ant_goals                # sizes for one GPU
     python -m benchmarks.ant_goals --tiny         # a check that it runs, on any machine
 
-It explores as `python -m benchmarks.robots` does and prints that comparison too. Each goal pays 1 when the torso comes near it.
+It explores as `python -m benchmarks.robots` does, with its first team size, and prints that comparison too. Each goal pays 1
+when the torso comes near it.
 Goals are then learned by PPO from the agent of the team that reaches them most often, from the best of as many random networks,
 from the one policy, and from scratch with and without a bonus for new places; all at the same number of environment steps after
 the choice. The table has the share of episodes that reach their goal. It needs farflung[robotics].
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import tyro
 
-from benchmarks.robots import Robots, compare, train_all
+from benchmarks.robots import Robots, table, train_all
 
 STARTS = ("team", "one policy", "random", "scratch", "entropy")
 _WEIGHT = 0.02
@@ -67,15 +68,15 @@ def main(config: AntGoals) -> None:
 
     began = time.perf_counter()
     world, teams, measured = train_all(config.explore)
-    if config.explore.seeds > 1:
-        compare(config.explore, measured)
+    print(*table(measured), sep="\n")
+    num_agents = config.explore.agents[0]
     goals = [Goal(np.asarray(place, np.float32), np.float32(config.radius)) for place in places(config)]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *goals)
     networks = Networks(config.explore.hidden)
     starts: dict[str, list[Any]] = {kind: [] for kind in STARTS}
     for seed in range(config.goal_seeds):
         key = jr.fold_in(jr.key(seed), 7)
-        new = {"random": neural_team(key, world, config.explore.agents, networks, scale=1.0)}
+        new = {"random": neural_team(key, world, num_agents, networks, scale=1.0)}
         explored = {
             kind: jax.tree.map(lambda leaf, row=row * config.explore.seeds + seed: leaf[row], teams)
             for row, kind in enumerate(config.explore.kinds)
@@ -103,8 +104,8 @@ def main(config: AntGoals) -> None:
     shape = (len(STARTS), config.goal_seeds, len(goals), -1)
     success = np.concatenate(rows, axis=1).reshape(shape)
     steps = np.array(updates) * config.goal_batch * config.explore.horizon
-    explored_steps = measured.updates[-1] * config.explore.batch_size * config.explore.agents * config.explore.horizon
-    chosen = config.episodes * config.explore.agents * config.explore.horizon
+    explored_steps = measured.steps[-1]
+    chosen = config.episodes * num_agents * config.explore.horizon
     print(f"\n{len(goals)} goals, {config.distance:g} m away, {config.goal_seeds} seeds: share of episodes that reach them")
     print(f"exploration: {explored_steps:,} steps once; the choice of an agent: {chosen:,} steps for all goals together")
     print("steps for each goal, millions " + " ".join(f"{each / 1e6:6.2f}" for each in steps))
@@ -122,10 +123,10 @@ if __name__ == "__main__":
     config = tyro.cli(AntGoals)
     if config.tiny:
         small = Robots(
-            agents=2,
-            batch_size=2,
+            agents=(2,),
+            batch_size=(2,),
             horizon=5,
-            updates=2,
+            steps=40,
             every=1,
             seeds=1,
             engine="jax",

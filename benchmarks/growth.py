@@ -170,7 +170,7 @@ def _occupancy(*, horizon: int = 64, side: int | None = None) -> tuple[Callable[
 
 
 def _point_update(agents: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The actor-critic's defaults for one network that is told who acts, with a batch of one."""
+    """The actor-critic's defaults, with a batch of one."""
     import jax
     import jax.random as jr
 
@@ -180,9 +180,7 @@ def _point_update(agents: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from farflung.policies.rollout import play
 
     world: Any = make_world("point-gap")
-    algorithm = actor_critic(
-        Explore("point-gap", algorithm="actor-critic", agents=agents, batch_size=1, policy="conditioned"), world
-    )
+    algorithm = actor_critic(Explore("point-gap", algorithm="actor-critic", agents=agents, batch_size=1), world)
 
     def update(world: Any, state: Any, key: Any) -> Any:
         return algorithm.learn(world, state, play(key, state.team, world, 1, 1))

@@ -1,40 +1,52 @@
-"""A team against one policy on a robot, on a GPU: the entropy of their places while they learn, and steps a second."""
+"""A team against one policy on a robot, on a GPU, and thousands of agents: entropy while they learn, time and memory."""
 
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tyro
 
-KINDS = ("team", "one policy")
+TEAM, CAREFUL, ONE = "team", "careful team", "one policy"
+TARGETS = {"nats": 6.35, "million steps": 13.0, "minutes": 3.0, "steps a second": 400_000.0}
+"""For the Ant on one H200: a team's entropy over the 24 m square, by when, and the speed with learning included."""
 
 
 @dataclass(frozen=True)
 class Robots:
-    """Train a team, and one policy with as many trajectories; print the entropy of their places while they learn.
+    """Train teams, and one policy with as many trajectories, on a robot; then time single updates of thousands of agents.
 
     The one policy is a team whose agents never part: all learn side by side in one program, and differ in nothing else. Places
-    are counted in the robot's own grid, and in a square so large that no robot leaves it.
+    are counted in the robot's own grid, and in a square so large that no robot leaves it. By default, everything is done within
+    ten minutes on one H200: what is left to train after that is not trained.
     """
 
     robot: str = "ant"
-    agents: int = 64
-    batch_size: int = 16
+    agents: tuple[int, ...] = (64, 6)
+    """Team sizes, one comparison after the other."""
+    batch_size: tuple[int, ...] = (16, 42)
+    """Batch elements per update, for each team size."""
     horizon: int = 200
-    updates: int = 70
+    steps: int = 14_000_000
+    """Environment steps of each training, at least."""
+    minutes: float = 9.5
+    """Trainings stop, complete or not, where the next measurement would come later than this."""
     seeds: int = 5
     engine: str = "warp"
     """Simulator: warp, or jax."""
     solver_iterations: int = 1
     """Newton steps for the contact forces."""
-    kinds: tuple[str, ...] = KINDS
-    policy: str = "shared-trunk"
-    """What the agents of a team share: shared-trunk, or neural for nothing."""
-    warm_up: float = 0.2
-    """Share of the updates in which a team learns as one policy; in as many updates after that, its agents part."""
+    kinds: tuple[str, ...] = (TEAM, ONE)
+    """Of team, "careful team", whose own steps are shorter by the root of the number of agents, and "one policy". Four seeds of
+    all three are as many copies of 64 agents as one program holds side by side."""
+    policy: str = "neural"
+    """What the agents of a team share: neural (nothing), shared-trunk or conditioned."""
+    warm_up: float = 0.1
+    """Share of the updates in which a team learns as one policy; in as many updates after that, its agents part. If
+    agents share parts, 0 is better in point worlds."""
     combinations: int = 1
     learning_rate: float = 5e-4
     decay: float = 1.0
@@ -49,10 +61,13 @@ class Robots:
     """Batch elements that are played for a measurement."""
     half_width: float = 60.0
     """Half the side of the large square, in metres; it has 100 x 100 cells."""
+    many: tuple[str, ...] = ("point-maze:4096", "ant:1024")
+    """Worlds and numbers of agents of which single updates are timed, before the last comparison."""
+    many_policy: str = "neural"
     out: Path | None = None
-    """A file for the results, in JSON."""
+    """A file for the results, in JSON; it is written after each part."""
     draw: Path | None = None
-    """Train nothing: draw the results in this file into --figure."""
+    """Train nothing: draw the results in this file into --figure, a figure for each team size."""
     figure: Path = Path("robots.png")
 
 
@@ -62,13 +77,15 @@ class Measured:
 
     settings: dict[str, Any]
     updates: list[int]
+    steps: list[int]
+    """Environment steps of each training."""
     entropy: list[Any]
     """Over the robot's own grid, in nats."""
     cells: list[Any]
     large_entropy: list[Any]
     """Over the large square."""
     seconds: list[float]
-    """Wall clock since the beginning, with compilation."""
+    """Wall clock since the beginning of the comparison, with compilation."""
     paths: list[Any]
     """One episode of each agent of the first seed's teams at the end: [kind][agent][time][feature]."""
     steps_per_second: float
@@ -82,16 +99,26 @@ class Trained(NamedTuple):
     measured: Measured
 
 
-def robot_world(config: Robots) -> Any:
-    """The robot, whose episodes all have the same length."""
+def robot_world(config: Robots, name: str = "") -> Any:
+    """The robot, whose episodes all have the same length; or another of farflung's worlds, with its own horizon."""
     from farflung import make_world
+    from farflung.config.options import ROBOTS
 
+    name = name or config.robot
+    if name not in ROBOTS:
+        return make_world(name)
     options: dict[str, Any] = {"engine": config.engine, "solver_iterations": config.solver_iterations}
-    return make_world(config.robot, horizon=config.horizon, env_options=options | {"ends_when_unhealthy": False})
+    return make_world(name, horizon=config.horizon, env_options=options | {"ends_when_unhealthy": False})
 
 
-def train_all(config: Robots) -> Trained:
-    """Trains all kinds and seeds side by side."""
+def train_all(
+    config: Robots, *, agents: int | None = None, batch_size: int | None = None, deadline: float = math.inf
+) -> Trained:
+    """Trains all kinds and seeds side by side, for a team size (default: the first).
+
+    Args:
+        deadline: of `time.perf_counter`; the training ends with the last measurement before it.
+    """
     import jax
     import jax.random as jr
     import numpy as np
@@ -104,15 +131,19 @@ def train_all(config: Robots) -> Trained:
 
     began = time.perf_counter()
     world = robot_world(config)
+    agents, batch_size = agents or config.agents[0], batch_size or config.batch_size[0]
+    per_update = batch_size * agents * world.horizon
+    updates = math.ceil(config.steps / per_update)
     settings = Explore(
-        config.robot, agents=config.agents, batch_size=config.batch_size, updates=config.updates, algorithm="actor-critic",
+        config.robot, agents=agents, batch_size=batch_size, updates=updates, algorithm="actor-critic",
         policy=config.policy, hidden=config.hidden, warm_up=config.warm_up, combinations=config.combinations,
         learning_rate=config.learning_rate, decay=config.decay, minibatches=config.minibatches,
         steps_per_batch=config.minibatches * config.epochs, entropy_bonus=config.entropy_bonus,
     )  # fmt: skip
     of_team = actor_critic(settings, world)
-    never = replace(of_team, warm_up_updates=10.0 * config.updates)
-    algorithms = [of_team if kind == "team" else never for kind in config.kinds for _ in range(config.seeds)]
+    never = replace(of_team, warm_up_updates=10.0 * updates)
+    by_kind = {TEAM: of_team, CAREFUL: replace(of_team, own_share=agents**-0.5), ONE: never}
+    algorithms = [by_kind[kind] for kind in config.kinds for _ in range(config.seeds)]
     seeds = list(range(len(algorithms)))  # the kinds have seeds of their own
     grids = world.projection, replace(
         world.projection, low=(-config.half_width,) * 2, high=(config.half_width,) * 2, bins=(100, 100)
@@ -130,11 +161,12 @@ def train_all(config: Robots) -> Trained:
 
         return jax.vmap(of_team)(teams)
 
-    found = Measured(asdict(config) | {"out": None, "draw": None, "figure": None}, [], [], [], [], [], [], math.nan)
-    per_update = config.batch_size * config.agents * config.horizon
+    about_all = asdict(config) | {"agents": agents, "batch_size": batch_size, "out": None, "draw": None, "figure": None}
+    found = Measured(about_all, [], [], [], [], [], [], [], math.nan)
     compiled: tuple[int, float] | None = None
-    pauses = range(0, config.updates + 1, config.every)
-    for progress in train(algorithms, world, seeds, config.updates, log_every=config.updates, pause_at=pauses):
+    last = began
+    pauses = range(0, updates + 1, config.every)
+    for progress in train(algorithms, world, seeds, updates, log_every=updates, pause_at=pauses):
         jax.block_until_ready(progress.padded_team)
         now = time.perf_counter()
         if progress.update and compiled is None:
@@ -142,11 +174,12 @@ def train_all(config: Robots) -> Trained:
         elif compiled is not None:
             steps = (progress.update - compiled[0]) * per_update * len(seeds)
             found.steps_per_second = steps / (now - compiled[1])
-        if progress.update not in pauses:
+        if progress.update not in pauses and progress.update != updates:
             continue
         shape = (len(config.kinds), config.seeds)
         values = [np.asarray(each).reshape(shape) for each in measured(world, progress.team, jr.key(progress.update))]
         found.updates.append(progress.update)
+        found.steps.append(progress.update * per_update)
         for name, value in zip(("entropy", "cells", "large_entropy"), values, strict=True):
             getattr(found, name).append(value.tolist())
         found.seconds.append(time.perf_counter() - began)
@@ -154,9 +187,15 @@ def train_all(config: Robots) -> Trained:
             f"{kind} {own.mean():.3f} nats, {cells.mean():.0f} cells, large square {large.mean():.3f}"
             for kind, own, cells, large in zip(config.kinds, *values, strict=True)
         )
-        print(f"{progress.update:4} updates, {progress.update * per_update / 1e6:5.1f} M steps, {now - began:4.0f} s: {about}",
-              flush=True)  # fmt: skip
-    print(f"{found.steps_per_second:,.0f} environment steps a second, learning included, {len(seeds)} trainings side by side")
+        print(f"{progress.update:4} updates, {found.steps[-1] / 1e6:5.2f} M steps, {now - began:4.0f} s: {about}", flush=True)
+        lasted, last = time.perf_counter() - last, time.perf_counter()
+        if last + lasted > deadline and progress.update < updates:
+            print(f"stopped after {found.steps[-1] / 1e6:.2f} of {updates * per_update / 1e6:.2f} M steps: the time is up")
+            break
+    print(
+        f"{found.steps_per_second:,.0f} environment steps a second, learning and measurements included, {len(seeds)} trainings "
+        f"side by side (target for the Ant: {TARGETS['steps a second']:,.0f})"
+    )
     first = jax.tree.map(lambda leaf: leaf[:: config.seeds], progress.team)
     played = jax.jit(lambda world, team: play(jr.key(0), team, world, 1, 1).states)
     for row in range(len(config.kinds)):
@@ -166,16 +205,87 @@ def train_all(config: Robots) -> Trained:
     return Trained(world, progress.team, found)
 
 
-def compare(config: Robots, measured: Measured) -> None:
-    """Prints the team's lead at each measurement, with Welch's 95% intervals over the seeds."""
+def table(measured: Measured) -> Iterator[str]:
+    """In Markdown: means over the seeds, and the team's lead with Welch's 95% intervals, at each measurement."""
     import numpy as np
 
     from farflung.runs.statistics import mean_difference
 
-    print("team minus one policy, nats (95% interval): own grid; large square")
-    for update, *values in zip(measured.updates, measured.entropy, measured.large_entropy, strict=True):
-        leads = [mean_difference(*np.array(value)) for value in values]
-        print(f"{update:4} updates: " + "; ".join(f"{each.value:+.3f} ({each.low:+.3f} to {each.high:+.3f})" for each in leads))
+    kinds = list(measured.settings["kinds"])
+    teams = [kind for kind in kinds if kind != ONE and ONE in kinds and measured.settings["seeds"] > 1]
+    squares = {"entropy": "own square", "large_entropy": "large square"}
+    heads = ["million steps", "seconds", *[f"{kind}, {square}" for square in squares.values() for kind in kinds]]
+    heads += [f"{kind} minus {ONE}, {square} (95% interval)" for square in squares.values() for kind in teams]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + " ---: |" * len(heads)
+    for row, (steps, seconds) in enumerate(zip(measured.steps, measured.seconds, strict=True)):
+        values = [np.array(getattr(measured, name)[row]) for name in squares]
+        cells = [f"{steps / 1e6:.2f}", f"{seconds:.0f}", *[f"{own.mean():.3f}" for value in values for own in value]]
+        for value in values:
+            for kind in teams:
+                lead = mean_difference(value[kinds.index(kind)], value[kinds.index(ONE)])
+                cells.append(f"{lead.value:+.3f} ({lead.low:+.3f} to {lead.high:+.3f})")
+        yield "| " + " | ".join(cells) + " |"
+
+
+def reached(measured: Measured) -> Iterator[str]:
+    """When each kind's mean entropy has reached the target."""
+    import numpy as np
+
+    nats, steps, minutes, _ = TARGETS.values()
+    yield f"Target for the Ant: {nats} nats within {steps:g} million steps and {minutes:g} minutes"
+    for number, kind in enumerate(measured.settings["kinds"]):
+        means = np.array(measured.entropy)[:, number].mean(axis=1)
+        when = np.flatnonzero(means >= nats)
+        if not len(when):
+            yield f"  {kind}: not reached; the highest mean is {means.max():.3f}"
+            continue
+        taken, seconds = measured.steps[when[0]] / 1e6, measured.seconds[when[0]]
+        verdict = "met" if taken <= steps and seconds <= 60 * minutes else "missed"
+        yield f"  {kind}: after {taken:.2f} million steps and {seconds:.0f} s with compilation: {verdict}"
+
+
+def time_update(config: Robots, name: str, agents: int) -> dict[str, Any]:
+    """Seconds and memory of an update with a batch of one: rollout, gains, gradient steps."""
+    import jax
+    import jax.random as jr
+
+    from farflung import Explore
+    from farflung.algorithms.actor_critic import actor_critic
+    from farflung.policies.rollout import play
+
+    world = robot_world(config, name)
+    settings = Explore(
+        name, algorithm="actor-critic", agents=agents, batch_size=1, policy=config.many_policy, hidden=config.hidden
+    )
+    algorithm = actor_critic(settings, world)
+
+    def update(world: Any, state: Any, key: Any) -> Any:
+        return algorithm.learn(world, state, play(key, state.team, world, 1, 1))
+
+    state = jax.jit(lambda key: algorithm.init(key, world))(jr.key(0))
+    began = time.perf_counter()
+    compiled = jax.jit(update).lower(world, state, jr.key(1)).compile()
+    compilation = time.perf_counter() - began
+    memory: Any = compiled.memory_analysis()
+    planned = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    state = jax.block_until_ready(compiled(world, state, jr.key(1)))
+    seconds = []
+    for number in range(3):
+        began = time.perf_counter()
+        state = jax.block_until_ready(compiled(world, state, jr.key(2 + number)))
+        seconds.append(time.perf_counter() - began)
+    peak = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    found = {
+        "world": name, "agents": agents, "policy": config.many_policy, "steps": agents * world.horizon,
+        "seconds": min(seconds), "compilation": compilation, "planned_bytes": planned, "peak_bytes_of_process": peak,
+    }  # fmt: skip
+    print(
+        f"{name}, {agents:,} agents ({config.many_policy}, batch of 1): {found['steps']:,} steps in {min(seconds):.2f} s an "
+        f"update, learning included; {planned / 1e6:,.0f} MB as XLA plans it; compiled in {compilation:.0f} s",
+        flush=True,
+    )
+    return found
 
 
 def draw(measured: dict[str, Any], path: Path) -> None:
@@ -187,11 +297,11 @@ def draw(measured: dict[str, Any], path: Path) -> None:
     from farflung.runs.statistics import mean_and_interval
 
     settings, half_width = measured["settings"], 30.0
-    kinds, agents = settings["kinds"], settings["agents"]
+    kinds = settings["kinds"]
     figure = Figure(figsize=(3.6 * (2 + len(kinds)), 3.7), layout="constrained")
     panels = figure.subplots(1, 2 + len(kinds))
-    steps = np.array(measured["updates"]) * settings["batch_size"] * agents * settings["horizon"] / 1e6
-    squares = ("entropy", "24 m square, 40 x 40 cells"), ("large_entropy", "120 m square, 100 x 100 cells")
+    steps = np.array(measured["steps"]) / 1e6
+    squares = ("entropy", "its own square"), ("large_entropy", "a square of 120 m, 100 x 100 cells")
     for axes, (name, about) in zip(panels[:2], squares, strict=True):
         for number, kind in enumerate(kinds):
             mean, half = mean_and_interval(np.moveaxis(np.array(measured[name])[:, number], 1, 0))
@@ -211,13 +321,28 @@ def draw(measured: dict[str, Any], path: Path) -> None:
 
 def main(config: Robots) -> None:
     if config.draw is not None:
-        draw(json.loads(config.draw.read_text(encoding="utf-8")), config.figure)
+        for number, measured in enumerate(json.loads(config.draw.read_text(encoding="utf-8"))["comparisons"]):
+            stem = config.figure.stem + f"-{measured['settings']['agents']}" * (number > 0)
+            draw(measured, config.figure.with_stem(stem))
         return
-    measured = train_all(config).measured
-    if config.out is not None:
-        config.out.write_text(json.dumps(asdict(measured)), encoding="utf-8")
-    if config.kinds == KINDS and config.seeds > 1:
-        compare(config, measured)
+    deadline = time.perf_counter() + 60 * config.minutes
+    results: dict[str, list[Any]] = {"comparisons": [], "many": []}
+
+    def keep() -> None:
+        if config.out is not None:
+            config.out.write_text(json.dumps(results), encoding="utf-8")
+
+    for number, (agents, batch_size) in enumerate(zip(config.agents, config.batch_size, strict=True)):
+        if number == len(config.agents) - 1:
+            for each in config.many:
+                world, _, size = each.partition(":")
+                results["many"].append(time_update(config, world, int(size)))
+                keep()
+        print(f"\n{config.robot}, {agents} agents, batches of {batch_size}, {config.seeds} seeds", flush=True)
+        measured = train_all(config, agents=agents, batch_size=batch_size, deadline=deadline).measured
+        results["comparisons"].append(asdict(measured))
+        keep()
+        print(*table(measured), *reached(measured), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Teams against one policy, and the actor-critic against PGPSE, where states are vectors: at equal environment steps."""
+"""Teams against one policy, by what the agents share and by how they are trained, where states are vectors: at equal steps."""
 
 import json
 import math
@@ -12,33 +12,43 @@ import tyro
 
 WORLDS = ("point-empty", "point-gap", "point-four-rooms", "point-room", "point-maze", "mountain-car", "pendulum")
 KINDS: dict[str, dict[str, Any]] = {
-    "team": {"algorithm": "actor-critic"},
-    "one policy": {"algorithm": "actor-critic", "single": True},
-    "team by PGPSE": {"algorithm": "pgpse"},
+    "neural": {"policy": "neural"},
+    "shared-trunk": {"policy": "shared-trunk", "warm_up": 0.0},
+    "conditioned": {"policy": "conditioned", "warm_up": 0.0},
+    "alone": {"policy": "neural", "warm_up": 0.0},
+    "one policy": {"single": True},
+    "PGPSE": {"algorithm": "pgpse"},
 }
-"""The trainings; `team` is compared with each of the others."""
+"""The trainings: three teams by what their agents share, agents that never learn together, one policy with as many
+trajectories, and a team of networks by PGPSE."""
 
 
 @dataclass(frozen=True)
 class Teams:
-    """Train a team, one policy with as many trajectories, and a team by PGPSE; compare their final entropy over the cells."""
+    """Train teams and one policy for as many environment steps; compare their final entropy over the cells."""
 
     worlds: tuple[str, ...] = WORLDS
+    kinds: tuple[str, ...] = ("neural", "one policy")
+    """Which of neural, shared-trunk, conditioned, alone, "one policy" and PGPSE to train."""
+    against: str = "one policy"
+    """The kind that all others are compared with."""
     agents: int = 6
-    steps: int = 1_500_000
+    steps: int = 1_000_000
     """Environment steps of each training, at least."""
-    policy: str = "neural"
-    """What the agents share; see farflung explore --policy."""
     batch_size: int | None = None
     """Batch elements per update of the actor-critic; PGPSE has its own default."""
     combinations: int | None = None
     """Regroupings of the batch into teams; see farflung explore --combinations."""
     warm_up: float | None = None
-    """Share of the updates in which all agents learn as one policy; see farflung explore --warm-up."""
-    kinds: tuple[str, ...] = tuple(KINDS)
+    """Share of the updates in which agents with networks of their own learn as one policy; see
+    farflung explore --warm-up."""
     seeds: int = 5
+    first_seed: int = 0
+    """Seeds on which settings were chosen must not be those on which they are reported."""
     out: Path | None = None
-    """A file to which the results of each world are added, as a line of JSON."""
+    """A file to which each training is added, as a line of JSON."""
+    read: tuple[Path, ...] = ()
+    """Train nothing: print the tables of these files."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,12 @@ class Trained:
 
     world: str
     kind: str
+    agents: int
+    batch_size: int
+    asked_steps: int
     steps: int
+    """Environment steps of each seed."""
+    seeds: tuple[int, ...]
     final: tuple[float, ...]
     """The entropy over the cells at the end, of each seed."""
     half: tuple[float, ...]
@@ -61,49 +76,81 @@ def train_all(config: Teams) -> Iterator[Trained]:
 
     from farflung import Explore, explore, make_world
 
+    seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
     for world in config.worlds:
         horizon = make_world(world).horizon
         for kind in config.kinds:
-            settings = KINDS[kind] | {"agents": config.agents, "policy": config.policy, "seeds": tuple(range(config.seeds))}
-            if settings["algorithm"] != "pgpse":
+            settings: dict[str, Any] = {"algorithm": "actor-critic", "agents": config.agents, "seeds": seeds} | KINDS[kind]
+            if settings["algorithm"] == "actor-critic":
                 given = {name: getattr(config, name) for name in ("batch_size", "combinations", "warm_up")}
-                settings |= {name: value for name, value in given.items() if value is not None}
+                settings = {name: value for name, value in given.items() if value is not None} | settings
+            if "single" in settings:
+                settings.pop("warm_up", None)
             batch_size = Explore(world, **settings).batch_size
             updates = math.ceil(config.steps / (batch_size * config.agents * horizon))
             began = time.process_time()
-            run = explore(world, updates=updates, live=False, **settings)
+            run = explore(world, updates=updates, log_every=math.ceil(updates / 2), live=False, **settings)
             entropy = np.asarray(run.metrics.entropy)
             half = entropy[:, np.searchsorted(run.updates, updates / 2)]
             steps = run.summary["environment_steps"] // config.seeds
-            seconds = time.process_time() - began
-            yield Trained(world, kind, steps, tuple(run.summary["final"]["entropy"]), tuple(half.tolist()), seconds)
+            yield Trained(
+                world, kind, config.agents, batch_size, config.steps, steps, seeds,
+                final=tuple(run.summary["final"]["entropy"]),
+                half=tuple(half.tolist()),
+                cpu_seconds=time.process_time() - began,
+            )  # fmt: skip
+
+
+def table(found: dict[tuple[str, str], Trained], against: str) -> Iterator[str]:
+    """The lines of a table in Markdown: the mean entropies, and how far each kind is ahead of one of them."""
+    import numpy as np
+
+    from farflung.runs.statistics import holm, mean_difference
+
+    worlds, kinds = (list(dict.fromkeys(key[part] for key in found)) for part in (0, 1))
+    others = [kind for kind in kinds if kind != against and all((world, against) in found for world in worlds)]
+    leads: dict[tuple[str, str], str] = {}
+    for kind in others:
+        there = [world for world in worlds if (world, kind) in found]
+        each = [mean_difference(*(np.array(found[world, which].final) for which in (kind, against))) for world in there]
+        for world, lead, p_value in zip(there, each, holm([lead.p_value for lead in each]), strict=True):
+            mark = "**" if p_value < 0.05 else ""
+            leads[world, kind] = f"{mark}{lead.value:+.3f}{mark} ({lead.low:+.3f} to {lead.high:+.3f})"
+    heads = ["world", *kinds, *[f"{kind} minus {against} (95% interval)" for kind in others]]
+    yield "| " + " | ".join(heads) + " |"
+    yield "| --- |" + " ---: |" * len(kinds) + " --- |" * len(others)
+    for world in worlds:
+        means = [f"{np.mean(found[world, kind].final):.3f}" if (world, kind) in found else "" for kind in kinds]
+        yield "| " + " | ".join([f"`{world}`", *means, *[leads.get((world, kind), "") for kind in others]]) + " |"
 
 
 def main(config: Teams) -> None:
     import numpy as np
 
-    from farflung.runs.statistics import holm, mean_difference
-
-    found: dict[tuple[str, str], Trained] = {}
-    for each in train_all(config):
-        found[each.world, each.kind] = each
-        mean, half = np.mean(each.final), np.mean(each.half)
+    lines = [json.loads(line) for path in config.read for line in path.read_text(encoding="utf-8").splitlines()]
+    everything = [Trained(**line) for line in lines]
+    for each in train_all(config) if not lines else ():
+        everything.append(each)
         print(
-            f"{each.world}, {each.kind}: {mean:.3f} nats after {each.steps / 1e6:.2f} M steps, {half:.3f} after half; "
-            f"{each.cpu_seconds:.0f} CPU s",
+            f"{each.world}, {each.kind}: {np.mean(each.final):.3f} nats after {each.steps / 1e6:.2f} M steps, "
+            f"{np.mean(each.half):.3f} after half; {each.cpu_seconds:.0f} CPU s",
             flush=True,
         )
         if config.out is not None:
             with config.out.open("a") as file:
-                file.write(json.dumps({"agents": config.agents, "policy": config.policy, **asdict(each)}) + "\n")
-    for other in [kind for kind in config.kinds if kind != "team"]:
-        pairs = [(world, found[world, "team"].final, found[world, other].final) for world in config.worlds]
-        differences = {world: mean_difference(np.array(team), np.array(rest)) for world, team, rest in pairs}
-        corrected = holm([difference.p_value for difference in differences.values()])
-        print(f"\nteam minus {other}, nats, with 95% intervals over {config.seeds} seeds (Welch; verdicts after Holm):")
-        for (world, found_here), p_value in zip(differences.items(), corrected, strict=True):
-            verdict = found_here.verdict_at(p_value)
-            print(f"  {world}: {found_here.value:+.3f} ({found_here.low:+.3f} to {found_here.high:+.3f}): {verdict}")
+                file.write(json.dumps(asdict(each)) + "\n")
+    for agents, steps, num_seeds in sorted({(each.agents, each.asked_steps, len(each.seeds)) for each in everything}):
+        found = {
+            (each.world, each.kind): each
+            for each in everything
+            if (each.agents, each.asked_steps, len(each.seeds)) == (agents, steps, num_seeds)
+        }
+        sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in found.values()}))
+        print(
+            f"\n{agents} agents, {steps / 1e6:g} M steps, batches of {sizes}, {num_seeds} seeds: entropy over the cells, nats. "
+            "Intervals are Welch's; bold: decided at 5% after Holm's correction over the worlds."
+        )
+        print(*table(found, config.against), sep="\n")
 
 
 if __name__ == "__main__":

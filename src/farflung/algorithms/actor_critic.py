@@ -18,7 +18,6 @@ guide them: it takes the first actions of each episode, fewer and fewer (Uchendu
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -175,7 +174,13 @@ class ActorCritic(eqx.Module):
     num_combinations: int = eqx.field(static=True, default=1)
     """Number of regroupings of the batch into teams over which the gains are averaged."""
     warm_up_updates: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
-    """The number of updates in which networks start equal and learn as one policy, before they part over as many updates."""
+    """The number of updates in which agents start equal and learn as one policy, before they part over as many updates.
+
+    Networks of their own then keep learning from the data of all: each step is the sum of one that all agents take, by the sum
+    of their gradients, and one by the agent's own gradient. With None, agents start different, and what they don't share learns
+    from their own data alone."""
+    own_share: Float[ArrayLike, ""] = eqx.field(default=1.0, converter=traced_number)
+    """With a warm-up: the factor on the steps by an agent's own gradient, once it has parted."""
     objective: ObjectiveIn | None = eqx.field(static=True, default=None)
     """What to maximise, as a function of the world and the team; None for the world's own entropy of states."""
     task: Task | None = None
@@ -219,7 +224,7 @@ class ActorCritic(eqx.Module):
         else:
             critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
         curiosity = _curiosity(jr.fold_in(critic_key, 1), world) if self.is_curious else None
-        optimizer_state = self._optimizer().init((team, critic, curiosity))
+        optimizer_state = self._optimizer().init((team, critic, curiosity, self._summed(team)))
         return ActorCriticState(team, critic, optimizer_state, jnp.int32(0), jr.key_data(shuffle_key), curiosity)
 
     def players(self, world: Any, state: ActorCriticState) -> Any:
@@ -355,21 +360,30 @@ class ActorCritic(eqx.Module):
             return jnp.sum(jnp.where(is_real, 0.5 * missed - gained, 0.0)) / number - bonus * entropy
 
         gradient = eqx.filter_grad(loss)(learned)
-        if self.warm_up_updates is not None:
-            share = jnp.clip(2 - num_updates / jnp.asarray(self.warm_up_updates), 0.0, 1.0)
-            # The mean of m gradients is less noisy by √m. Times √m it is as large as each of them, and so are Adam's second
-            # moments when agents part: otherwise their first own steps would be too long.
-            factor = share * math.sqrt(self.num_agents)
-            pooled = _by_own_part(lambda own: factor * jnp.mean(own, axis=0, keepdims=True) + (1 - share) * own, gradient[0])
-            gradient = (pooled, *gradient[1:])
-        steps, optimizer_state = self._optimizer().update(gradient, optimizer_state, learned)
-        return optax.apply_updates(learned, steps), optimizer_state
+        every = (*gradient, self._summed(gradient[0]))
+        (own, *rest, together), optimizer_state = self._optimizer().update(every, optimizer_state)
+        return optax.apply_updates(learned, (self._of_team(own, together, num_updates), *rest)), optimizer_state
+
+    def _summed(self, team: Any) -> NeuralPolicy | None:
+        """The sum over the agents of networks of their own that learn together: the gradient of the step that all take."""
+        if self.warm_up_updates is None or team.has_shared_parts:
+            return None
+        return jax.tree.map(lambda leaf, axis: None if axis is None else jnp.sum(leaf, axis=0, keepdims=True), team, team.axes)
+
+    def _of_team(self, own: Any, together: NeuralPolicy | None, num_updates: Int[Array, ""]) -> Any:
+        """The step of each agent, from the one by its own gradient and the one that all agents take."""
+        if self.warm_up_updates is None:
+            return own
+        share = jnp.asarray(self.own_share) * jnp.clip(num_updates / jnp.asarray(self.warm_up_updates) - 1, 0.0, 1.0)
+        if together is None:
+            return jax.tree.map(lambda step, is_own: share * step if is_own else step, own, own.own_parts)
+        return jax.tree.map(lambda step, axis, common: step if axis is None else share * step + common, own, own.axes, together)
 
     def _optimizer(self) -> optax.GradientTransformationExtraArgs:
         def learning_rate(count: Int[Array, ""]) -> Float[Array, ""]:
             return jnp.asarray(self.learning_rate) * jnp.asarray(self.decay) ** (count // self.steps_per_batch)
 
-        return optimizer(self.optimizer, learning_rate)
+        return optimizer(self.optimizer, learning_rate, slows_own_parts=False)
 
 
 def advantages_of(

@@ -23,7 +23,11 @@ Visits = Float[Array, "agent *time state"]
 
 
 def optimizer(
-    name: str, learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]], mesh_axis: str | None = None
+    name: str,
+    learning_rate: Callable[[Int[Array, ""]], Float[Array, ""]],
+    mesh_axis: str | None = None,
+    *,
+    slows_own_parts: bool = True,
 ) -> optax.GradientTransformationExtraArgs:
     """Turns gradients of a team's parameters into steps; for tables, `update` needs the `visits` as well.
 
@@ -32,6 +36,7 @@ def optimizer(
 
     Args:
         mesh_axis: the axis of the mesh along which the agents are spread.
+        slows_own_parts: whether to shorten the steps of what each agent owns beside parts that all of them share.
     """
     chain: dict[str, tuple[optax.GradientTransformation, ...]] = {
         "sgd": (_sum_over_time(optax.sgd(learning_rate)),),
@@ -39,7 +44,8 @@ def optimizer(
         "natural": (_by_fisher_information(), _sum_over_time(optax.sgd(learning_rate))),
         "trust-region": (_by_fisher_information(), _sum_over_time(optax.scale(-1.0)), _to_divergence(learning_rate)),
     }
-    return optax.with_extra_args_support(optax.chain(*chain[name], _slow_own_parts(mesh_axis)))
+    slower = (_slow_own_parts(mesh_axis),) if slows_own_parts else ()
+    return optax.with_extra_args_support(optax.chain(*chain[name], *slower))
 
 
 def _by_fisher_information() -> optax.GradientTransformationExtraArgs:

@@ -120,7 +120,8 @@ class Explore:
     """Lambda of the actor-critic's advantage estimates: 1 trusts the gains alone, less trusts the critic more."""
     warm_up: Annotated[Derived[float], default_is("0.1 if each agent has a network of its own, else 0", "FLOAT")] = DERIVED
     """Share of the updates in which the actor-critic trains all agents as one policy, from the data of all; in as many updates
-    after that, they part. For the policies neural and shared-trunk."""
+    after that, they part: each also takes steps by its own data. 0: agents start different, and networks of their own never
+    learn from the data of other agents."""
     clip: float = 0.2
     """Clip range of the importance weights when a batch is used for several gradient steps."""
     single: bool = False
@@ -156,8 +157,8 @@ class Explore:
         is_actor_critic = self.algorithm == options.ACTOR_CRITIC
         most = min(self.batch_size, options.COMBINATIONS) if isinstance(self.batch_size, int) else 1
         self._default("combinations", max(most, 1) if is_actor_critic and self.is_neural and self.credit == "causal" else 1)
-        learns_together = self.policy == "neural" and not self.independent
-        self._default("warm_up", options.WARM_UP if is_actor_critic and learns_together else 0.0)
+        learns_together = is_actor_critic and self.policy == "neural" and not self.independent
+        self._default("warm_up", options.WARM_UP if learns_together else 0.0)
         checks.check_name("optimizer", self.optimizer, options.OPTIMIZERS)
         if self.optimizer not in rates:
             raise ValueError(f"{self.optimizer} is for tabular policies: train neural networks with {' or '.join(rates)}")
@@ -319,8 +320,6 @@ class Explore:
                 "actor-critic has the credit causal and averages over trajectories: "
                 "for another credit or for over_trajectories, choose the algorithm pgpse"
             )
-        if self.warm_up and self.policy == "conditioned":
-            raise ValueError("a conditioned network learns from the data of all agents at all times: leave out warm_up")
         if self.warm_up and self.independent:
             raise ValueError("independent agents learn from their own data alone: leave out warm_up")
 

@@ -134,10 +134,14 @@ class NeuralPolicy(Acting):
         )
 
     @property
+    def has_shared_parts(self) -> bool:
+        """Whether all agents share a trunk or a network."""
+        return self.has_shared_trunk or self.vector is not None
+
+    @property
     def own_parts(self) -> "NeuralPolicy":
         """Of each leaf: whether it is an agent's own beside parts that all agents share, and learns from its data alone."""
-        has_shared = self.has_shared_trunk or self.vector is not None
-        return jax.tree.map(lambda _, axis: has_shared and axis is not None, self, self.axes)
+        return jax.tree.map(lambda _, axis: self.has_shared_parts and axis is not None, self, self.axes)
 
     def softened(self, epsilon: float, temperature: float) -> "NeuralPolicy | EpsilonPolicy":
         r"""A flatter policy, $\pi^{1/\tau} / Z$, that takes a random action with probability $\varepsilon$.
@@ -373,7 +377,7 @@ class Networks(NamedTuple):
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the trunk's layers."""
     has_shared_trunk: bool = False
-    """Whether all agents share one trunk and have only their own heads: for hundreds of agents."""
+    """Whether all agents share one trunk and have only their own heads, which takes less memory."""
     has_free_std: bool = True
     """Whether the standard deviations of vectors are parameters; otherwise they are functions of the state."""
     std: float = 0.6
