@@ -31,6 +31,7 @@ class Robots:
     solver_iterations: int = 1
     """Newton steps for the contact forces."""
     kinds: tuple[str, ...] = KINDS
+    """team and one policy; or independent, agents that maximise their own entropy."""
     policy: str = "shared-trunk"
     """What the agents of a team share: shared-trunk, or neural for nothing."""
     warm_up: float = 0.2
@@ -83,15 +84,22 @@ class Trained(NamedTuple):
 
 
 def robot_world(config: Robots) -> Any:
-    """The robot, whose episodes all have the same length."""
+    """The robot, whose episodes all have the same length; or any other world by its name, to try things out."""
     from farflung import make_world
+    from farflung.config.options import ROBOTS
 
+    if config.robot not in ROBOTS:
+        return make_world(config.robot, horizon=config.horizon)
     options: dict[str, Any] = {"engine": config.engine, "solver_iterations": config.solver_iterations}
     return make_world(config.robot, horizon=config.horizon, env_options=options | {"ends_when_unhealthy": False})
 
 
-def train_all(config: Robots) -> Trained:
-    """Trains all kinds and seeds side by side."""
+def train_all(config: Robots, *, is_measured: bool = True) -> Trained:
+    """Trains all kinds and seeds side by side.
+
+    Args:
+        is_measured: whether the entropy is measured and episodes are recorded on the way, which takes two more programs.
+    """
     import jax
     import jax.random as jr
     import numpy as np
@@ -110,9 +118,13 @@ def train_all(config: Robots) -> Trained:
         learning_rate=config.learning_rate, decay=config.decay, minibatches=config.minibatches,
         steps_per_batch=config.minibatches * config.epochs, entropy_bonus=config.entropy_bonus,
     )  # fmt: skip
+    if "independent" in config.kinds:
+        if len(config.kinds) > 1:
+            raise ValueError("independent agents share nothing and have no warm-up, so they train in a program of their own")
+        settings = replace(settings, independent=True, policy="neural", warm_up=0.0)
     of_team = actor_critic(settings, world)
     never = replace(of_team, warm_up_updates=10.0 * config.updates)
-    algorithms = [of_team if kind == "team" else never for kind in config.kinds for _ in range(config.seeds)]
+    algorithms = [never if kind == "one policy" else of_team for kind in config.kinds for _ in range(config.seeds)]
     seeds = list(range(len(algorithms)))  # the kinds have seeds of their own
     grids = world.projection, replace(
         world.projection, low=(-config.half_width,) * 2, high=(config.half_width,) * 2, bins=(100, 100)
@@ -142,7 +154,7 @@ def train_all(config: Robots) -> Trained:
         elif compiled is not None:
             steps = (progress.update - compiled[0]) * per_update * len(seeds)
             found.steps_per_second = steps / (now - compiled[1])
-        if progress.update not in pauses:
+        if progress.update not in pauses or not is_measured:
             continue
         shape = (len(config.kinds), config.seeds)
         values = [np.asarray(each).reshape(shape) for each in measured(world, progress.team, jr.key(progress.update))]
@@ -157,6 +169,8 @@ def train_all(config: Robots) -> Trained:
         print(f"{progress.update:4} updates, {progress.update * per_update / 1e6:5.1f} M steps, {now - began:4.0f} s: {about}",
               flush=True)  # fmt: skip
     print(f"{found.steps_per_second:,.0f} environment steps a second, learning included, {len(seeds)} trainings side by side")
+    if not is_measured:
+        return Trained(world, progress.team, found)
     first = jax.tree.map(lambda leaf: leaf[:: config.seeds], progress.team)
     played = jax.jit(lambda world, team: play(jr.key(0), team, world, 1, 1).states)
     for row in range(len(config.kinds)):
