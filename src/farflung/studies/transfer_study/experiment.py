@@ -40,7 +40,7 @@ _FOLDER = "worlds"
 """Where the results of each world are kept."""
 EXPLORERS: dict[str, dict[str, Any]] = {"team": {}, "independent": {"independent": True}, "single": {"single": True}}
 """The ways to explore whose runs are kept, with their settings."""
-_BY_ACTOR_CRITIC = {"point-maze": 2}
+BY_ACTOR_CRITIC = {"point-maze": 2}
 """Worlds whose explorers the actor-critic trains, and how many times as long; PGPSE trains all others. Chosen by the success of
 the team's best agents as starts, on seeds 100 to 103, which are not the study's."""
 _PARTS = 10
@@ -259,8 +259,8 @@ def _explored(
     config: TransferStudy, studied: StudyWorld, sizes: Sizes, report: Report, place_of: Callable[[str], Path | None]
 ) -> tuple[dict[str, list[Any]], int]:
     """The teams of all seeds that explored in three ways, and the environment steps that each of them took."""
-    algorithm = ACTOR_CRITIC if studied.name in _BY_ACTOR_CRITIC else ALGORITHM
-    num_updates = config.updates * _BY_ACTOR_CRITIC.get(studied.name, 1)
+    algorithm = ACTOR_CRITIC if studied.name in BY_ACTOR_CRITIC else ALGORITHM
+    num_updates = config.updates * BY_ACTOR_CRITIC.get(studied.name, 1)
     about: dict[str, Any] = {"agents": config.agents, "updates": num_updates, "seeds": config.seed_values}
     about |= {"hidden": sizes.hidden} if studied.is_neural else {"policy": "stationary"}
     teams: dict[str, list[Any]] = {}
