@@ -440,6 +440,7 @@ def _imitated(
         return jnp.concatenate([seen, jax.nn.one_hot(rows[..., size].astype(int), num_agents)], axis=-1)
 
     first, *trunk, head = eqx.filter_jit(learn)(key, data, see, space, config.batches, learning).policy.layers
+    assert first.bias is not None
     told = (first.weight[:, :size], first.bias + first.weight[:, size + selection.best])
     narrow = eqx.nn.Linear(size, _OFFLINE_WIDTH, key=key)
     first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), narrow, told)
