@@ -1,138 +1,167 @@
-"""Sparse goals on the plane for MuJoCo's Ant: a team and one policy explore, and then goals are learned from what they found.
+"""The transfer study with MuJoCo's Ant on one GPU: goals on the plane, and all ways to begin with the same steps in total.
 
-    python -m benchmarks.ant_goals                # sizes for one GPU
-    python -m benchmarks.ant_goals --tiny         # a check that it runs, on any machine
+    python -m benchmarks.ant_goals                # sizes for one H200: about ten minutes
+    python -m benchmarks.ant_goals --budget       # what it would do, and how long that takes
+    python -m benchmarks.ant_goals --tiny         # all of it in small, on any machine, in a point maze
 
-It explores as `python -m benchmarks.robots` does, with its first team size, and prints that comparison too. Each goal pays 1
-when the torso comes near it.
-Goals are then learned by PPO from the agent of the team that reaches them most often, from the best of as many random networks,
-from the one policy, and from scratch with and without a bonus for new places; all at the same number of environment steps after
-the choice. The table has the share of episodes that reach their goal. It needs farflung[robotics].
+It is `farflung transfer-study` for a world that needs a GPU: a team, independent agents, one policy and MAP-Elites explore.
+Each goal is then learned by PPO from the best of them, from the best of as many random networks, and from scratch: alone, with
+an entropy bonus, and with curiosity. Exploration and the choice of an agent count, so those who don't explore learn for longer.
+The page, the claims and the numbers are those of the study. Explorers train as in `python -m benchmarks.robots`.
+
+Goals are 4 m away with a radius of 1.5 m: after 25 updates the places of 64 agents fill a circle of about 4 m, so that an agent
+comes to each goal now and then. At 8 m and 1 m, the best of 64 agents reached a goal in one episode of twenty, and no goal was
+solved. It needs farflung[robotics], farflung[archive] and farflung[compare].
 """
 
-import json
-import math
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tyro
 
-from benchmarks.robots import Robots, table, train_all
+from benchmarks.robots import Robots, train_all
 
-STARTS = ("team", "one policy", "random", "scratch", "entropy")
-_WEIGHT = 0.02
-"""Of the bonus for new places beside the goal's reward, as in `farflung transfer-study`."""
+_KIND_OF = {"team": "team", "one policy": "single", "independent": "independent"}
+_STEP_SECONDS, _COPY_SECONDS = 0.0114, 0.97e-6
+"""Seconds in which all copies take a step: so much, and so much more for each copy. From the steps a second on one H200, with
+learning, for 2 and 10 trainings of 1,024 copies side by side (153,000 and 480,000)."""
+_COMPILE_SECONDS = 150
+_NUM_WAYS, _EXPLORING = 8, 4
 
 
 @dataclass(frozen=True)
 class AntGoals:
-    """Explore, then learn goals on a circle around the start."""
+    """Explore, then learn goals on a circle around the start, from all beginnings."""
 
-    explore: tyro.conf.OmitArgPrefixes[Robots] = field(default_factory=Robots)
-    goals: int = 8
-    distance: float = 8.0
+    explore: tyro.conf.OmitArgPrefixes[Robots] = field(
+        default_factory=lambda: Robots(agents=(64,), batch_size=(16,), steps=5_120_000, seeds=3)
+    )
+    goals: int = 4
+    distance: float = 4.0
     """Of the goals from the start, in metres."""
-    radius: float = 1.0
+    radius: float = 1.5
     """Metres within which a goal is reached."""
-    goal_seeds: int = 3
-    """Explorations from which goals are learned."""
-    episodes: int = 8
+    episodes: int = 4
     """Of each agent, by which the best one for a goal is chosen."""
-    goal_batch: int = 64
-    """Episodes in an update."""
-    goal_updates: int = 40
+    goal_batch: int = 256
+    """Episodes in an update for a goal."""
+    goal_updates: int = 12
+    """Updates for a goal after exploration; who does not explore has more, for the same steps in total."""
+    goal_gradient_steps: int = 32
+    generation: int = 1024
+    """Policies in a generation of MAP-Elites."""
+    page: Path = Path("ant-goals")
+    """Folder for the page, the figures and the numbers."""
+    budget: bool = False
+    """Print the budget, and do nothing else."""
     tiny: bool = False
-    """Check that it runs: sizes that any machine can do."""
-
-
-def places(config: AntGoals) -> list[tuple[float, float]]:
-    """The goals."""
-    angles = 2 * np.pi * np.arange(config.goals) / config.goals
-    return [(float(config.distance * np.cos(angle)), float(config.distance * np.sin(angle))) for angle in angles]
+    """Check that it runs: a point maze with small numbers, on any machine."""
 
 
 def main(config: AntGoals) -> None:
-    import jax
-    import jax.random as jr
-
-    from farflung import train
-    from farflung.algorithms.actor_critic import ActorCritic
-    from farflung.algorithms.task import Goal
-    from farflung.policies import Networks, neural_team
-    from farflung.runs.statistics import mean_and_interval
-    from farflung.studies.transfer import start_from
-    from farflung.studies.transfer_study.experiment import reached
-
     began = time.perf_counter()
-    world, teams, measured = train_all(config.explore)
-    print(*table(measured), sep="\n")
-    num_agents = config.explore.agents[0]
-    goals = [Goal(np.asarray(place, np.float32), np.float32(config.radius)) for place in places(config)]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *goals)
-    networks = Networks(config.explore.hidden)
-    starts: dict[str, list[Any]] = {kind: [] for kind in STARTS}
-    for seed in range(config.goal_seeds):
-        key = jr.fold_in(jr.key(seed), 7)
-        new = {"random": neural_team(key, world, num_agents, networks, scale=1.0)}
-        explored = {
-            kind: jax.tree.map(lambda leaf, row=row * config.explore.seeds + seed: leaf[row], teams)
-            for row, kind in enumerate(config.explore.kinds)
-        }
-        for kind, team in (explored | new).items():
-            is_reached = np.asarray(reached(key, team, world, stacked, config.episodes)[0])
-            best = is_reached.mean(axis=1).argmax(axis=1)  # the agents of the one policy are all alike
-            starts[kind] += [start_from(team, int(agent)) for agent in best]
-        scratch = neural_team(jr.fold_in(key, 1), world, 1, networks)
-        starts["scratch"] += [scratch] * len(goals)
-        starts["entropy"] += [scratch] * len(goals)
-    algorithms = [
-        ActorCritic(
-            1, batch_size=config.goal_batch, networks=networks, learning_rate=0.001, entropy_bonus=0.01,
-            bonus_decay=math.exp(-5 / config.goal_updates), steps_per_batch=16, task=goals[number % len(goals)],
-            intrinsic=_WEIGHT if kind == "entropy" else 0.0, initial=initial,
-        )
-        for kind in STARTS for number, initial in enumerate(starts[kind])
-    ]  # fmt: skip
-    rows, updates = [], []
-    every = max(1, config.goal_updates // 8)
-    for progress in train(algorithms, world, range(len(algorithms)), config.goal_updates, log_every=every):
-        rows.append(np.asarray(progress.metrics.objective))
-        updates += progress.recorded.tolist()
-    shape = (len(STARTS), config.goal_seeds, len(goals), -1)
-    success = np.concatenate(rows, axis=1).reshape(shape)
-    steps = np.array(updates) * config.goal_batch * config.explore.horizon
-    explored_steps = measured.steps[-1]
-    chosen = config.episodes * num_agents * config.explore.horizon
-    print(f"\n{len(goals)} goals, {config.distance:g} m away, {config.goal_seeds} seeds: share of episodes that reach them")
-    print(f"exploration: {explored_steps:,} steps once; the choice of an agent: {chosen:,} steps for all goals together")
-    print("steps for each goal, millions " + " ".join(f"{each / 1e6:6.2f}" for each in steps))
-    for kind, own in zip(STARTS, success, strict=True):
-        mean, half = mean_and_interval(own.mean(axis=1))
-        spread = "" if half is None else f"   last: +- {half[-1]:.2f} (95%, over the seeds)"
-        print(f"{kind:28}  " + " ".join(f"{each:6.2f}" for each in mean) + spread)
-    print(f"{time.perf_counter() - began:.0f} s in all")
-    if config.explore.out is not None:
-        found = {"success": dict(zip(STARTS, success.tolist(), strict=True)), "steps": steps.tolist()}
-        config.explore.out.write_text(json.dumps(asdict(measured) | found), encoding="utf-8")
+    steps = _print_budget(config)
+    if config.budget:
+        return
+
+    import jax
+
+    from farflung.config import TransferStudy
+    from farflung.runs import program_cache
+    from farflung.studies.transfer import agent_of
+    from farflung.studies.transfer_study.experiment import Sizes, Study, compare_starts
+    from farflung.studies.transfer_study.goals import StudyWorld
+    from farflung.studies.transfer_study.report import write_study
+    from farflung.studies.transfer_study.results import SOLVED
+
+    program_cache.keep_programs()
+
+    def report(number: int, what: str) -> None:
+        print(f"{time.perf_counter() - began:4.0f} s: {what}", flush=True)
+
+    teams: dict[str, list[Any]] = {}
+    for kinds in (("team", "one policy"), ("independent",)):
+        report(0, f"{' and '.join(kinds)} explore")
+        world, trained, _ = train_all(replace(config.explore, kinds=kinds), is_measured=False)
+        for number in range(len(kinds) * config.explore.seeds):
+            kind = _KIND_OF[kinds[number // config.explore.seeds]]
+            own = jax.tree.map(lambda leaf, number=number: leaf[number], trained)
+            # Agents that never part are one policy, and there is nothing to choose.
+            teams.setdefault(kind, []).append(agent_of(own, 0) if kind == "single" else own.separate())
+    studied = StudyWorld(config.explore.robot, world, _goals(config, world), int(np.prod(world.projection.bins[:2])))
+    study = TransferStudy(
+        agents=config.explore.agents[0], goals=config.goals, episodes=config.episodes,
+        updates=config.explore.updates_of(config.explore.agents[0], config.explore.batch_size[0]),
+        learning_updates=config.goal_updates, seeds=config.explore.seeds,
+    )  # fmt: skip
+    sizes = Sizes(
+        batch_size=config.goal_batch, hidden=config.explore.hidden, steps_per_batch=config.goal_gradient_steps,
+        num_minibatches=8, generation=config.generation, are_seeds_together=True,
+    )  # fmt: skip
+    found = compare_starts(study, config.explore.robot, studied, teams, steps, report, sizes)
+    config.page.mkdir(parents=True, exist_ok=True)
+    (config.page / "results.npz").write_bytes(found.to_bytes())
+    summary = write_study(Study(study, [found], []), config.page / "page", began)
+    print(f"\n{config.goals} goals, {config.explore.seeds} seeds, {found.most_steps:,.0f} steps for each way to begin and seed")
+    print(f"{'':10} as a start  in the end  goals solved ({100 * SOLVED:.0f}%)  area  last steps")
+    for kind, own in found.learning.items():
+        shares = own.before.mean(), own.success[..., -1].mean(), own.final.mean(), own.area(found.most_steps).mean()
+        print("{:11} {:10.2f} {:11.2f} {:19.2f} {:5.2f}".format(kind, *shares) + f" {own.steps[-1]:11,.0f}")
+    print(f"{time.perf_counter() - began:.0f} s in all; see {summary['page']}")
+
+
+def _goals(config: AntGoals, world: Any) -> np.ndarray:
+    """Places on a circle around the start, with the radius."""
+    angles = 2 * np.pi * (np.arange(config.goals) + 0.5) / config.goals
+    center = np.array([[np.mean(own) for own in zip(world.projection.low[:2], world.projection.high[:2], strict=True)]])
+    places = center + config.distance * np.column_stack([np.cos(angles), np.sin(angles)])
+    return np.column_stack([places, np.full(config.goals, config.radius)]).astype(np.float32)
+
+
+def _print_budget(config: AntGoals) -> int:
+    """Prints how many steps and about how many seconds all parts take; returns the steps of exploration."""
+    own = config.explore
+    agents, batch_size, horizon, seeds = own.agents[0], own.batch_size[0], own.horizon, own.seeds
+    updates, copies = own.updates_of(agents, batch_size), agents * batch_size
+    explored = updates * copies * horizon
+    chosen = config.episodes * agents * horizon
+    per_update = config.goal_batch * horizon
+    most = explored + config.goals * (config.goal_updates * per_update + chosen)
+    num_updates = most // (config.goals * per_update)
+    generations = max(1, explored // (config.generation * 2 * horizon))
+    parts = {
+        "team and one policy explore": (updates, 2 * seeds * copies),
+        "independent agents explore": (updates, seeds * copies),
+        "MAP-Elites": (generations, seeds * 2 * config.generation),
+        "those that explored learn goals": (config.goal_updates, _EXPLORING * seeds * config.goals * config.goal_batch),
+        "all others learn goals": (num_updates, (_NUM_WAYS - _EXPLORING) * seeds * config.goals * config.goal_batch),
+    }
+    print(f"steps in total, for each of {_NUM_WAYS} ways to begin and each of {seeds} seeds: {most:,}")
+    learned = config.goal_updates * per_update
+    print(f"  exploration {explored:,}; for each goal {chosen:,} to choose an agent and {learned:,} to learn")
+    print(f"  who does not explore has {num_updates} updates for each goal, who does {config.goal_updates}")
+    seconds = float(_COMPILE_SECONDS)
+    for what, (number, together) in parts.items():
+        part = number * horizon * (_STEP_SECONDS + _COPY_SECONDS * together)
+        seconds += part
+        print(f"  {what:34} {number:4} updates of {together:6,} copies  {part:4.0f} s")
+    print(f"  about {seconds:.0f} s on one H200, with {_COMPILE_SECONDS} s of compilation\n", flush=True)
+    return explored
+
+
+def _tiny(config: AntGoals) -> AntGoals:
+    small = Robots(
+        robot="point-four-rooms", agents=(3,), batch_size=(4,), horizon=30, steps=1080, seeds=2, minibatches=2, hidden=(8,),
+    )  # fmt: skip
+    return replace(
+        config, explore=small, goals=2, distance=0.5, radius=0.2, episodes=2, goal_batch=4, goal_updates=3,
+        goal_gradient_steps=8, generation=10,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    config = tyro.cli(AntGoals)
-    if config.tiny:
-        small = Robots(
-            agents=(2,),
-            batch_size=(2,),
-            horizon=5,
-            steps=40,
-            every=1,
-            seeds=1,
-            engine="jax",
-            minibatches=2,
-            hidden=(8,),
-            out=Path("x"),
-        )
-        config = AntGoals(small, goals=2, distance=0.3, goal_seeds=1, episodes=2, goal_batch=2, goal_updates=2)
-    main(config)
+    asked = tyro.cli(AntGoals)
+    main(_tiny(asked) if asked.tiny else asked)

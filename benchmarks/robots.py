@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tyro
 
-TEAM, CAREFUL, ONE = "team", "careful team", "one policy"
+TEAM, CAREFUL, ONE, INDEPENDENT = "team", "careful team", "one policy", "independent"
 TARGETS = {"nats": 6.35, "million steps": 13.0, "minutes": 3.0, "steps a second": 400_000.0}
 """For the Ant on one H200: a team's entropy over the 24 m square, by when, and the speed with learning included."""
 
@@ -41,7 +41,8 @@ class Robots:
     """Newton steps for the contact forces."""
     kinds: tuple[str, ...] = (TEAM, ONE)
     """Of team, "careful team", whose own steps are shorter by the root of the number of agents, and "one policy". Four seeds of
-    all three are as many copies of 64 agents as one program holds side by side."""
+    all three are as many copies of 64 agents as one program holds side by side. Or independent alone: agents that maximise
+    their own entropy."""
     policy: str = "neural"
     """What the agents of a team share: neural (nothing), shared-trunk or conditioned."""
     warm_up: float = 0.1
@@ -69,6 +70,9 @@ class Robots:
     draw: Path | None = None
     """Train nothing: draw the results in this file into --figure, a figure for each team size."""
     figure: Path = Path("robots.png")
+
+    def updates_of(self, agents: int, batch_size: int) -> int:
+        return math.ceil(self.steps / (batch_size * agents * self.horizon))
 
 
 @dataclass
@@ -100,24 +104,32 @@ class Trained(NamedTuple):
 
 
 def robot_world(config: Robots, name: str = "") -> Any:
-    """The robot, whose episodes all have the same length; or another of farflung's worlds, with its own horizon."""
+    """The robot, whose episodes all have the same length; or another world, which has its own horizon if it is named here."""
     from farflung import make_world
     from farflung.config.options import ROBOTS
 
+    if name and name not in ROBOTS:
+        return make_world(name)
     name = name or config.robot
     if name not in ROBOTS:
-        return make_world(name)
+        return make_world(name, horizon=config.horizon)
     options: dict[str, Any] = {"engine": config.engine, "solver_iterations": config.solver_iterations}
     return make_world(name, horizon=config.horizon, env_options=options | {"ends_when_unhealthy": False})
 
 
 def train_all(
-    config: Robots, *, agents: int | None = None, batch_size: int | None = None, deadline: float = math.inf
+    config: Robots,
+    *,
+    agents: int | None = None,
+    batch_size: int | None = None,
+    deadline: float = math.inf,
+    is_measured: bool = True,
 ) -> Trained:
     """Trains all kinds and seeds side by side, for a team size (default: the first).
 
     Args:
         deadline: of `time.perf_counter`; the training ends with the last measurement before it.
+        is_measured: whether the entropy is measured and episodes are recorded on the way, which takes two more programs.
     """
     import jax
     import jax.random as jr
@@ -132,17 +144,21 @@ def train_all(
     began = time.perf_counter()
     world = robot_world(config)
     agents, batch_size = agents or config.agents[0], batch_size or config.batch_size[0]
-    per_update = batch_size * agents * world.horizon
-    updates = math.ceil(config.steps / per_update)
+    per_update = batch_size * agents * config.horizon
+    updates = config.updates_of(agents, batch_size)
     settings = Explore(
         config.robot, agents=agents, batch_size=batch_size, updates=updates, algorithm="actor-critic",
         policy=config.policy, hidden=config.hidden, warm_up=config.warm_up, combinations=config.combinations,
         learning_rate=config.learning_rate, decay=config.decay, minibatches=config.minibatches,
         steps_per_batch=config.minibatches * config.epochs, entropy_bonus=config.entropy_bonus,
     )  # fmt: skip
+    if INDEPENDENT in config.kinds:
+        if len(config.kinds) > 1:
+            raise ValueError("independent agents share nothing and have no warm-up, so they train in a program of their own")
+        settings = replace(settings, independent=True, policy="neural", warm_up=0.0)
     of_team = actor_critic(settings, world)
     never = replace(of_team, warm_up_updates=10.0 * updates)
-    by_kind = {TEAM: of_team, CAREFUL: replace(of_team, own_share=agents**-0.5), ONE: never}
+    by_kind = {TEAM: of_team, CAREFUL: replace(of_team, own_share=agents**-0.5), ONE: never, INDEPENDENT: of_team}
     algorithms = [by_kind[kind] for kind in config.kinds for _ in range(config.seeds)]
     seeds = list(range(len(algorithms)))  # the kinds have seeds of their own
     grids = world.projection, replace(
@@ -174,7 +190,7 @@ def train_all(
         elif compiled is not None:
             steps = (progress.update - compiled[0]) * per_update * len(seeds)
             found.steps_per_second = steps / (now - compiled[1])
-        if progress.update not in pauses and progress.update != updates:
+        if not is_measured or (progress.update not in pauses and progress.update != updates):
             continue
         shape = (len(config.kinds), config.seeds)
         values = [np.asarray(each).reshape(shape) for each in measured(world, progress.team, jr.key(progress.update))]
@@ -196,6 +212,8 @@ def train_all(
         f"{found.steps_per_second:,.0f} environment steps a second, learning and measurements included, {len(seeds)} trainings "
         f"side by side (target for the Ant: {TARGETS['steps a second']:,.0f})"
     )
+    if not is_measured:
+        return Trained(world, progress.team, found)
     first = jax.tree.map(lambda leaf: leaf[:: config.seeds], progress.team)
     played = jax.jit(lambda world, team: play(jr.key(0), team, world, 1, 1).states)
     for row in range(len(config.kinds)):

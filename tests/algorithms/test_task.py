@@ -169,7 +169,7 @@ def test_a_guide_takes_fewer_and_fewer_actions_and_is_not_learned_from():
 
 def test_curiosity_shrinks_where_one_has_been():
     algorithm = ActorCritic(1, batch_size=16, networks=None, learning_rate=0.05, task=Goal(np.asarray(0, np.int32)),
-                            intrinsic=0.1, is_curious=True)  # fmt: skip
+                            curiosity=0.1)  # fmt: skip
     world = farflung.gridworld("........\n....S...", horizon=8)
     *_, last = train(algorithm, world, seeds=(0,), num_updates=30)
     curiosity = jax.tree.map(lambda leaf: leaf[0], last.arrays.state.curiosity)
@@ -187,3 +187,17 @@ def test_intrinsic_rewards_are_the_gains_among_all_episodes_of_a_batch():
     expected = 0.5 * (gains - gains.mean()) / gains.std()
     found = algorithm._intrinsic(MAZE, state, batch.states, jnp.ones((5, 1, 1, 6), bool))
     np.testing.assert_allclose(np.asarray(found)[:, 0, 0], expected, atol=1e-5)
+
+
+def test_both_intrinsic_rewards_add_up_and_decay_together():
+    def bonus(**weights):
+        algorithm = ActorCritic(1, batch_size=5, networks=None, task=Goal(np.asarray(-1, np.int32)), bonus_decay=0.5, **weights)
+        state = algorithm.init(jax.random.key(0), MAZE)
+        batch = play(jax.random.key(1), state.team, MAZE, 5, 1)
+        late = state._replace(num_updates=jnp.int32(2))
+        return np.asarray(algorithm._intrinsic(MAZE, late, batch.states, jnp.ones((5, 1, 1, 6), bool)))
+
+    of_gains, of_news = bonus(intrinsic=0.5), bonus(curiosity=0.3)
+    assert of_news.std() == pytest.approx(0.3 * 0.25, rel=1e-4)
+    np.testing.assert_allclose(bonus(intrinsic=0.5, curiosity=0.3), of_gains + of_news, atol=1e-6)
+    np.testing.assert_allclose(bonus(intrinsic=0.5, curiosity=0.0), of_gains, atol=1e-7)

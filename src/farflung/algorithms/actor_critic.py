@@ -190,8 +190,8 @@ class ActorCritic(eqx.Module):
     intrinsic: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
     """With a task: the weight of the objective's gains among all episodes of a batch, of standard deviation 1, beside its
     rewards; `bonus_decay` holds."""
-    is_curious: bool = eqx.field(static=True, default=False)
-    """Whether the intrinsic rewards are those of random network distillation, instead of the objective's."""
+    curiosity: Float[ArrayLike, ""] | None = eqx.field(default=None, converter=traced_number)
+    """The same for the rewards of random network distillation; both may be given."""
     initial: Any = None
     """The policies to start from, such as those of an explorer; None for new ones."""
     guide: Any = None
@@ -223,7 +223,7 @@ class ActorCritic(eqx.Module):
             critic = TableCritic(jnp.zeros((*team.logits.shape[:-1], 1)))
         else:
             critic = _critic(critic_key, world, self.num_agents, self.networks.hidden)
-        curiosity = _curiosity(jr.fold_in(critic_key, 1), world) if self.is_curious else None
+        curiosity = _curiosity(jr.fold_in(critic_key, 1), world) if self.curiosity is not None else None
         optimizer_state = self._optimizer().init((team, critic, curiosity, self._summed(team)))
         return ActorCriticState(team, critic, optimizer_state, jnp.int32(0), jr.key_data(shuffle_key), curiosity)
 
@@ -282,7 +282,7 @@ class ActorCritic(eqx.Module):
         else:
             paid = self.task.paid(world, team, trajectories)
             is_real, rewards = paid.is_part, paid.rewards / jnp.asarray(self.reward_scale)
-            if self.intrinsic is not None:
+            if self.intrinsic is not None or self.curiosity is not None:
                 rewards = rewards + self._intrinsic(world, state, trajectories.states, is_real)
         times = _by_agent(jnp.broadcast_to(2 * index / num_times - 1, is_real.shape))
         seen, rows = _by_agent(acted), team
@@ -298,7 +298,7 @@ class ActorCritic(eqx.Module):
         std = std if self.task is None else jnp.maximum(std, _LEAST_SPREAD)
         standardised, returns = (jnp.where(is_real, x, 0.0) for x in ((advantages - mean) / std, advantages + values))
         actions, news = _by_agent(trajectories.actions), None
-        if self.is_curious:
+        if self.curiosity is not None:
             news = _by_agent(_inputs(team, trajectories.states[:, :, :, 1:]))
         learned = (_by_agent(is_learned), actions, times, _by_agent(old), _by_agent(standardised), _by_agent(returns))
         return Experience(seen, *learned, news=news)
@@ -307,14 +307,16 @@ class ActorCritic(eqx.Module):
         self, world: Any, state: ActorCriticState, states: Array, is_real: Bool[Array, "batch agent trajectory time"]
     ) -> Float[Array, "batch agent trajectory time"]:
         """The intrinsic rewards beside a task's."""
-        weight = jnp.asarray(self.intrinsic) * jnp.asarray(self.bonus_decay) ** state.num_updates
-        if state.curiosity is None:
+        bonus: Array = jnp.zeros(is_real.shape)
+        if self.intrinsic is not None:
             # The episodes of a batch count as trajectories of one element: what is new must be new for the policy.
             together = self.rewards(world, state.team, _together(states), _together(is_real))
-            return weight * _apart(together, len(states))
-        news = state.curiosity(_inputs(state.team, states[:, :, :, 1:]))
-        mean, std = _moments(news, is_real)
-        return jnp.where(is_real, weight * (news - mean) / std, 0.0)
+            bonus = bonus + jnp.asarray(self.intrinsic) * _apart(together, len(states))
+        if self.curiosity is not None and state.curiosity is not None:
+            news = state.curiosity(_inputs(state.team, states[:, :, :, 1:]))
+            mean, std = _moments(news, is_real)
+            bonus = bonus + jnp.where(is_real, jnp.asarray(self.curiosity) * (news - mean) / std, 0.0)
+        return jnp.asarray(self.bonus_decay) ** state.num_updates * bonus
 
     def rewards(
         self,

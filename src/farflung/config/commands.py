@@ -115,11 +115,11 @@ class Transfer(_OfRun):
     distances are measured: the width of the grid for Gymnasium environments, 1 in mazes and for robots."""
     method: Annotated[str, one_of(options.TRANSFERS)] = options.TRANSFERS[0]
     """finetune: PPO from the best agent's policy; guide: PPO from a new policy, for which the best agent takes the first
-    actions of each episode, fewer and fewer; offline: Q-learning (tables) or IQL (networks) from episodes of the whole team;
-    scratch: PPO from a new policy, to compare with."""
+    actions of each episode, fewer and fewer; offline: Q-learning (tables) or advantage-weighted regression (networks) from
+    episodes of the whole team; scratch: PPO from a new policy, to compare with."""
     seed: Annotated[int | None, default_is("the one with the median final entropy")] = None
     """Seed of the run whose team is used."""
-    episodes: int = 10
+    episodes: Annotated[int | None, default_is("10; offline: 50")] = None
     """Episodes of each agent: those by which the best one is chosen, and from which offline learns."""
     updates: Annotated[int | None, default_is("100; offline: none after learning from the episodes")] = None
     """Policy updates of PPO."""
@@ -160,6 +160,11 @@ class Transfer(_OfRun):
                 raise ValueError(f"{name} must be a finite number, 0 or above, not {getattr(self, name)}")
         checks.check_share("discount", self.discount)
         object.__setattr__(self, "seeds", checks.whole_seeds(self.seeds))
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of each agent."""
+        return self.episodes or (50 if self.method == "offline" else 10)
 
     @property
     def task(self) -> str:

@@ -46,7 +46,7 @@ _UPDATES, _RATES = 100, {True: 0.001, False: 0.1}
 """Default updates, and default learning rates of networks and of tables."""
 _RANDOM_SHARE = 0.1
 """A table that learns a task starts with this share of random actions: an explorer's may be all but deterministic."""
-_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _SHARPNESS = 256, 0.001, 128, 3.0
+_OFFLINE_BATCH, _OFFLINE_RATE, _OFFLINE_WIDTH, _SHARPNESS = 256, 0.001, 128, 1.0
 _OFFLINE_STD, _TUNED_STD = 0.05, 0.3
 """Standard deviation of a policy that was learnt offline: if it is only tested, and if PPO goes on from it."""
 _MOST_PLACES = 12
@@ -137,7 +137,7 @@ def transfer_config(
         raise ValueError("a task is learnt from farflung's policies, tables or networks: this team has its own")
     task = make_task(config, run, world, reward)
     with _errors_of(task):
-        selection = select(jr.key(seed), world, team, task, config.episodes)
+        selection = select(jr.key(seed), world, team, task, config.num_episodes)
     if not np.asarray(selection.paid.rewards).any():
         told = f"no agent earned anything in {selection.returns.size} episodes ({config.task})"
         if config.method == "offline":
@@ -203,15 +203,23 @@ class _NamedReward:
         self.error = None
         try:
             found = self.function(*rows)
-            if np.iscomplexobj(found):
-                raise TypeError("rewards must be real numbers, not complex ones")
-            if not isinstance(found, jax.Array):
-                found = np.asarray(found, np.float64)
         except jax.errors.JAXTypeError:  # JAX can't trace it
             raise
         except Exception as error:  # it may raise anything
             self.error = ValueError(f"the reward function {self.name} fails: {where_raised(error)}: {reason(error)}")
             raise self.error from error
+        if not isinstance(found, jax.Array):
+            try:
+                found = np.asarray(found)
+                found = found if np.iscomplexobj(found) else np.asarray(found, np.float64)
+            except jax.errors.JAXTypeError:
+                raise
+            except (TypeError, ValueError):
+                self.error = ValueError(f"the reward function {self.name} must return numbers, not {found!r:.60}")
+                raise self.error from None
+        if np.iscomplexobj(found):
+            self.error = ValueError(f"the reward function {self.name} must return real numbers, not complex ones")
+            raise self.error
         if found.shape != (number := len(rows[0]),):
             must = f"must return a number for each step, ({number},) for {number} steps, not {found.shape}"
             self.error = ValueError(f"the reward function {self.name} {must}")
@@ -361,7 +369,7 @@ def start_from(team: Any, agent: int) -> Any:
 
 
 def learn_offline(key: PRNGKeyArray, world: World, selection: Selection, config: Transfer) -> Any:
-    """A policy from the episodes of the whole team: greedy by tabular Q-learning, or of implicit Q-learning."""
+    """A policy from the episodes of the whole team: greedy by tabular Q-learning, or by advantage-weighted regression."""
     is_part = np.asarray(selection.paid.is_part)
     played = selection.played
     rewards, is_end = (np.asarray(column)[is_part] for column in (selection.paid.rewards, selection.paid.is_end))
@@ -375,7 +383,7 @@ def learn_offline(key: PRNGKeyArray, world: World, selection: Selection, config:
         task = (jnp.asarray(rewards, jnp.float32), jnp.asarray(is_end))
         values = values_from_rewards(noise, data, *task, (num_states, world.num_actions), settings)
         return TabularSoftmax(jnp.where(values >= jnp.max(values, axis=1, keepdims=True), _GREEDY, 0.0)[None])
-    return _implicit(key, world, selection, config, (before, actions, after, rewards, is_end))
+    return _imitated(key, world, selection, config, (before, actions, after, rewards, is_end))
 
 
 def _to_go(paid: Paid, discount: float) -> Float[np.ndarray, "batch agent trajectory time"]:
@@ -386,25 +394,31 @@ def _to_go(paid: Paid, discount: float) -> Float[np.ndarray, "batch agent trajec
     return rewards @ np.where(later >= 0, float(discount) ** later.clip(0), 0.0)
 
 
-def _implicit(
+def _imitated(
     key: PRNGKeyArray, world: World, selection: Selection, config: Transfer, columns: Sequence[np.ndarray]
 ) -> NeuralPolicy:
-    """A policy of implicit Q-learning, as networks of a team have it."""
+    """What the best agent would do, by advantage-weighted regression on the episodes of all agents.
+
+    The network is told who acted. So agents that go different ways from one place are not averaged, and all help to learn what
+    they have in common. In the end it is told that the best agent acts: a constant, which becomes part of the first biases.
+    """
     before, actions, after, rewards, is_end = columns
     space = world.actions
     if not isinstance(space, Discrete | Box) or world.image is not None:
         raise ValueError("offline learns vectors or single choices as actions from vectors: choose --method finetune")
     if isinstance(space, Box) and not np.isfinite([*space.low, *space.high]).all():
         raise ValueError("offline needs actions with bounds, and these have none: choose --method finetune")
-    size = world.observation_size
+    size, num_agents = world.observation_size, len(selection.returns)
+    is_part = np.asarray(selection.paid.is_part)
+    agents = np.nonzero(is_part)[1].astype(np.float32)[:, None]
     # In units of what follows a step, which vary by about 1.
-    returns = _to_go(selection.paid, config.discount)[np.asarray(selection.paid.is_part)]
+    returns = _to_go(selection.paid, config.discount)[is_part]
     spread = max(float(returns.std()), 1e-6)
     executed = actions if isinstance(space, Discrete) else np.tanh(actions)
     data = Experience(
-        jnp.asarray(before[:, :size]),
+        jnp.asarray(np.concatenate([before[:, :size], agents], axis=1)),
         jnp.asarray(executed),
-        jnp.asarray(after[:, :size]),
+        jnp.asarray(np.concatenate([after[:, :size], agents], axis=1)),
         jnp.asarray(rewards / spread, jnp.float32),
         jnp.asarray(is_end),
         jnp.asarray(returns / spread, jnp.float32),
@@ -420,14 +434,19 @@ def _implicit(
     )
     center, scale = (np.asarray(each, np.float32) for each in (world.observation_center, world.observation_scale))
 
-    def see(states: Array) -> Array:
-        along_last = (1,) * (states.ndim - 1) + (-1,)
-        return (states - center.reshape(along_last)) / scale.reshape(along_last)
+    def see(rows: Array) -> Array:
+        along_last = (1,) * (rows.ndim - 1) + (-1,)
+        seen = (rows[..., :size] - center.reshape(along_last)) / scale.reshape(along_last)
+        return jnp.concatenate([seen, jax.nn.one_hot(rows[..., size].astype(int), num_agents)], axis=-1)
 
-    *trunk, head = eqx.filter_jit(learn)(key, data, see, space, config.batches, learning).policy.layers
+    first, *trunk, head = eqx.filter_jit(learn)(key, data, see, space, config.batches, learning).policy.layers
+    assert first.bias is not None
+    told = (first.weight[:, :size], first.bias + first.weight[:, size + selection.best])
+    narrow = eqx.nn.Linear(size, _OFFLINE_WIDTH, key=key)
+    first = eqx.tree_at(lambda layer: (layer.weight, layer.bias), narrow, told)
     networks = Networks((_OFFLINE_WIDTH, _OFFLINE_WIDTH), std=_OFFLINE_STD if config.updates is None else _TUNED_STD)
     new = neural_team(key, world, 1, networks)
-    learned = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, (tuple(trunk), head))
+    learned = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, ((first, *trunk), head))
     return dataclasses.replace(new, trunk=learned[0], head=learned[1])
 
 

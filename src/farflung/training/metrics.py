@@ -176,7 +176,7 @@ def _decomposed(states: Int[Array, "batch agent trajectory times"], num_states: 
     num_groups = min(batch_size, _MOST_GROUPS, max(2, _MOST_GROUPED // (num_agents * num_states)))
     groups = np.arange(batch_size, dtype=np.int32) % num_groups
     # The state `num_states` doesn't count: it stands for the times after the end of an episode.
-    rows = groups.reshape(-1, 1, 1, 1) * (num_states + 1) + states
+    rows = jnp.asarray(groups).reshape(-1, 1, 1, 1) * (num_states + 1) + states
     by_agent = jax.vmap(count_by_index, (1, None))(rows, num_groups * (num_states + 1))
     by_group = jnp.moveaxis(by_agent.reshape(num_agents, num_groups, num_states + 1)[..., :num_states], 1, 0)
     pooled = jnp.sum(by_group, axis=0)

@@ -1,5 +1,6 @@
 """MAP-Elites over the places in which episodes end, and the same measures of diversity for any team."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,8 +14,6 @@ from farflung.policies.rollout import play
 from farflung.studies.transfer import agent_of
 from farflung.studies.transfer_study.goals import StudyWorld
 
-GENERATION = 60
-"""Policies in a generation of MAP-Elites, and random ones in the first."""
 _EVALUATIONS = 2
 _ISO_SIGMA, _LINE_SIGMA = 1.0, 0.2
 """The steps of 0.1, 0.5 and 1 were tried in maze-stoc and point-four-rooms; elites then reach goals most often with 1."""
@@ -30,41 +29,51 @@ class Elites(NamedTuple):
     quality: float
 
 
-def map_elites(studied: StudyWorld, first: Any, num_steps: int, num_near: int, seed: int) -> Elites:
-    """The elites after so many environment steps.
+def map_elites(studied: StudyWorld, firsts: Sequence[Any], num_steps: int, num_near: int, seeds: Sequence[int]) -> list[Elites]:
+    """The elites of each seed after so many environment steps; the generations of all seeds are played side by side.
 
     Mouret and Clune, "Illuminating search spaces by mapping elites", 2015, with the operator of Vassiliades and Mouret (2018).
 
     Args:
-        first: the policies of the first generation.
+        firsts: for each seed the policies of the first generation; all generations are as large.
     """
     from ribs.archives import GridArchive
     from ribs.emitters import IsoLineEmitter
 
-    flat, unravel = ravel_pytree(agent_of(first, 0))
-    vectors = np.stack([np.asarray(ravel_pytree(agent_of(first, agent))[0]) for agent in range(first.num_agents)])
+    size = firsts[0].num_agents
+    unravel = ravel_pytree(agent_of(firsts[0], 0))[1]
     low, high = _range(studied.world)
     ranges = list(zip(low.tolist(), high.tolist(), strict=True))
-    archive = GridArchive(solution_dim=len(flat), dims=_bins(studied.world).tolist(), ranges=ranges, seed=seed)
-    emitter = IsoLineEmitter(
-        archive,
-        iso_sigma=_ISO_SIGMA,
-        line_sigma=_LINE_SIGMA,
-        initial_solutions=vectors,
-        batch_size=GENERATION,
-        seed=seed,
-    )
+    archives, emitters = [], []
+    for first, seed in zip(firsts, seeds, strict=True):
+        vectors = np.stack([np.asarray(ravel_pytree(agent_of(first, agent))[0]) for agent in range(size)])
+        dims = _bins(studied.world).tolist()
+        archives.append(GridArchive(solution_dim=vectors.shape[1], dims=dims, ranges=ranges, seed=seed))
+        emitter = IsoLineEmitter(
+            archives[-1],
+            iso_sigma=_ISO_SIGMA,
+            line_sigma=_LINE_SIGMA,
+            initial_solutions=vectors,
+            batch_size=size,
+            seed=seed,
+        )
+        emitters.append(emitter)
     teams = jax.jit(lambda solutions: jax.tree.map(lambda leaf: leaf[:, 0], jax.vmap(unravel)(solutions)))
-    for generation in range(max(1, num_steps // (GENERATION * _EVALUATIONS * studied.world.horizon))):
-        solutions = emitter.ask()
-        players = teams(jnp.asarray(solutions, jnp.float32))
-        places, reliability = ends(jr.fold_in(jr.key(seed), generation), players, studied.world)
-        archive.add(solutions, reliability, places)
-    elites = archive.data()
-    apart = np.linalg.norm(elites["measures"][None] - studied.places[:, None], axis=-1)
-    coverage = len(elites["objective"]) / studied.num_cells
+    for generation in range(max(1, num_steps // (size * _EVALUATIONS * studied.world.horizon))):
+        solutions = [emitter.ask() for emitter in emitters]
+        players = teams(jnp.asarray(np.concatenate(solutions), jnp.float32))
+        places, reliability = ends(jr.fold_in(jr.key(seeds[0]), generation), players, studied.world)
+        for row, archive in enumerate(archives):
+            own = slice(row * size, (row + 1) * size)
+            archive.add(solutions[row], reliability[own], places[own])
+    return [_elites(studied, archive.data(), teams, num_near) for archive in archives]
+
+
+def _elites(studied: StudyWorld, kept: Any, teams: Callable[[Array], Any], num_near: int) -> Elites:
+    apart = np.linalg.norm(kept["measures"][None] - studied.places[:, None], axis=-1)
+    coverage = len(kept["objective"]) / studied.num_cells
     near = list(np.argsort(apart, axis=1)[:, :num_near])
-    return Elites(teams(jnp.asarray(elites["solution"], jnp.float32)), near, coverage, float(np.sum(elites["objective"])))
+    return Elites(teams(jnp.asarray(kept["solution"], jnp.float32)), near, coverage, float(np.sum(kept["objective"])))
 
 
 def coverage_and_quality(studied: StudyWorld, team: Any, seed: int) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from farflung.algorithms.actor_critic import ActorCritic
 from farflung.algorithms.task import Goal
 from farflung.config import Explore, TransferStudy
-from farflung.config.options import ALGORITHM
+from farflung.config.options import ACTOR_CRITIC, ALGORITHM
 from farflung.config.reading import member, read_bytes
 from farflung.policies import Networks, neural_team, softmax_team
 from farflung.policies.rollout import play
@@ -31,7 +31,7 @@ from farflung.runs.run import discard_run, load_run, steps_per_update
 from farflung.studies.explore import explore_config
 from farflung.studies.suite import SuiteStatus
 from farflung.studies.transfer import start_from
-from farflung.studies.transfer_study.archive import GENERATION, coverage_and_quality, map_elites
+from farflung.studies.transfer_study.archive import coverage_and_quality, map_elites
 from farflung.studies.transfer_study.goals import StudyWorld, make_study_world, task_of
 from farflung.studies.transfer_study.results import EXPLORED, KINDS, Diversity, Learning, WorldStudy, read_world
 from farflung.training.loop import train
@@ -40,17 +40,36 @@ _FOLDER = "worlds"
 """Where the results of each world are kept."""
 EXPLORERS: dict[str, dict[str, Any]] = {"team": {}, "independent": {"independent": True}, "single": {"single": True}}
 """The ways to explore whose runs are kept, with their settings."""
-_PARTS = 9
+BY_ACTOR_CRITIC = {"point-maze": 2}
+"""Worlds whose explorers the actor-critic trains, and how many times as long; PGPSE trains all others. Chosen by the success of
+the team's best agents as starts, on seeds 100 to 103, which are not the study's."""
+_PARTS = 10
 """Parts of the work in a world, for the progress bar."""
-_BATCH, _HIDDEN = 16, (32, 32)
 _RATES = {True: 0.001, False: 0.1}
 """Learning rates of PPO for networks and for tables."""
-_INTRINSIC = {"entropy": 0.02, "curious": 0.02}
-"""Of 0.02, 0.05, 0.15 and 0.5, these solve most goals in maze-stoc and point-four-rooms together."""
+_BONUS = 0.02
+"""Weight of both bonuses: of 0.02, 0.05, 0.15 and 0.5, it solves most goals in maze-stoc and point-four-rooms together."""
 _ENTROPY_BONUS, _LEFT = 0.01, 5.0
 _SMOOTHED = 3
 _RECORDS = 20
 _SAME_ROUTE = 0.5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is that the config of a study does not say."""
+
+    batch_size: int = 16
+    """Episodes in an update of PPO."""
+    hidden: tuple[int, ...] = (32, 32)
+    steps_per_batch: int = 8
+    """Gradient steps for each batch."""
+    num_minibatches: int = 4
+    generation: int = 60
+    """Policies in a generation of MAP-Elites, and random ones in the first."""
+    are_seeds_together: bool = False
+    """Whether all seeds of MAP-Elites play side by side, and curiosity learns beside all others that did not explore: an
+    accelerator that waits for small kernels needs less time for few large programs."""
 
 
 @dataclass(frozen=True)
@@ -164,13 +183,32 @@ def study_world(config: TransferStudy, name: str, report: Report, folder: Path |
     Args:
         folder: of the study; the runs of those that explore are kept there.
     """
-    studied = make_study_world(name, config.goals)
-    world, seeds, goals = studied.world, config.seed_values, studied.goals
+    studied, sizes = make_study_world(name, config.goals), Sizes()
     teams, explored_steps = _explored(
-        config, studied, report, lambda kind: None if folder is None else folder / run_of(name, kind)
+        config, studied, sizes, report, lambda kind: None if folder is None else folder / run_of(name, kind)
     )
+    return compare_starts(config, name, studied, teams, explored_steps, report, sizes)
+
+
+def compare_starts(
+    config: TransferStudy,
+    name: str,
+    studied: StudyWorld,
+    explored: Mapping[str, list[Any]],
+    explored_steps: int,
+    report: Report,
+    sizes: Sizes,
+) -> WorldStudy:
+    """Learns the goals of a world from all beginnings.
+
+    Args:
+        explored: for each of `EXPLORERS` the teams of all seeds.
+        explored_steps: the environment steps that each of these teams took.
+    """
+    world, seeds, goals = studied.world, config.seed_values, studied.goals
+    teams = dict(explored)
     for kind, scale, number in (("random", 1.0, config.agents), ("scratch", 0.01, 1)):
-        teams[kind] = [_new_team(studied, seed, number, scale) for seed in seeds]
+        teams[kind] = [_new_team(studied, seed, number, scale, sizes) for seed in seeds]
     starts: dict[str, list[list[Any]]] = {}
     before, diversity = {}, {}
     selection_steps = {kind: config.episodes * own[0].num_agents * world.horizon for kind, own in teams.items()}
@@ -183,7 +221,8 @@ def study_world(config: TransferStudy, name: str, report: Report, folder: Path |
         diversity[kind] = Diversity(np.array([routes for _, _, routes in found]), *np.array(reached).T)
     if importlib.util.find_spec("ribs") is not None:
         report(4, KINDS["archive"])
-        archives = [_from_archive(config, studied, explored_steps, seed) for seed in seeds]
+        together = [seeds] if sizes.are_seeds_together else [(seed,) for seed in seeds]
+        archives = [own for few in together for own in _from_archives(config, studied, explored_steps, few, sizes)]
         starts["archive"] = [own for own, _, _ in archives]
         before["archive"] = np.array([rates for _, rates, _ in archives])
         selection_steps["archive"] = selection_steps["team"]
@@ -191,16 +230,19 @@ def study_world(config: TransferStudy, name: str, report: Report, folder: Path |
     del diversity["scratch"]
     starts |= {"entropy": starts["scratch"], "curious": starts["scratch"]}
 
-    per_update = _BATCH * world.horizon
+    per_update = sizes.batch_size * world.horizon
     most = explored_steps + len(goals) * (config.learning_updates * per_update + selection_steps["team"])
     log_every = max(1, config.learning_updates // _RECORDS)
     explorers = [kind for kind in EXPLORED if kind in starts]
+    programs = [explorers, ["random", "scratch"], ["entropy"], ["curious"]]  # bonuses take long
+    if sizes.are_seeds_together:
+        programs[1:] = [["random", "scratch", "entropy", "curious"]]
     learning = {}
-    for number, kinds in enumerate((explorers, ["random", "scratch", "entropy"], ["curious"]), start=5):
+    for number, kinds in enumerate(programs, start=5):
         report(number, ", ".join(kinds))
         left = most - (explored_steps if kinds == explorers else 0)
         own_starts, num_updates = {kind: starts[kind] for kind in kinds}, left // (len(goals) * per_update)
-        curves, updates = _learn(studied, own_starts, seeds, num_updates, log_every)
+        curves, updates = _learn(studied, own_starts, seeds, num_updates, log_every, sizes)
         for kind, success in curves.items():
             own = (per_update * updates + selection_steps.get(kind, 0)).astype(float)
             total = len(goals) * own + (explored_steps if kind in EXPLORED else 0)
@@ -214,23 +256,24 @@ def study_world(config: TransferStudy, name: str, report: Report, folder: Path |
 
 
 def _explored(
-    config: TransferStudy, studied: StudyWorld, report: Report, place_of: Callable[[str], Path | None]
+    config: TransferStudy, studied: StudyWorld, sizes: Sizes, report: Report, place_of: Callable[[str], Path | None]
 ) -> tuple[dict[str, list[Any]], int]:
     """The teams of all seeds that explored in three ways, and the environment steps that each of them took."""
-    about: dict[str, Any] = {"agents": config.agents, "updates": config.updates, "seeds": config.seed_values}
-    about |= {"hidden": _HIDDEN} if studied.is_neural else {"policy": "stationary"}
+    algorithm = ACTOR_CRITIC if studied.name in BY_ACTOR_CRITIC else ALGORITHM
+    num_updates = config.updates * BY_ACTOR_CRITIC.get(studied.name, 1)
+    about: dict[str, Any] = {"agents": config.agents, "updates": num_updates, "seeds": config.seed_values}
+    about |= {"hidden": sizes.hidden} if studied.is_neural else {"policy": "stationary"}
     teams: dict[str, list[Any]] = {}
     steps = set()
     for number, (kind, changes) in enumerate(EXPLORERS.items()):
         report(number, KINDS[kind])
-        # By PGPSE in all worlds, so that they differ in nothing else.
-        settings = Explore(studied.name, algorithm=ALGORITHM, batch_size=_BATCH, **about, **changes)
+        settings = Explore(studied.name, algorithm=algorithm, batch_size=sizes.batch_size, **about, **changes)
         with contextlib.nullcontext() if (folder := place_of(kind)) is None else claimed(_readable(folder)) as place:
             explored = explore_config(settings, studied.world, given=(), out=place, live=False)
         if explored.summary["is_interrupted"]:
             raise interrupts.Stopped
         teams[kind] = [explored.team(seed).policies for seed in config.seed_values]
-        steps.add(config.updates * steps_per_update(explored.config, studied.world))
+        steps.add(num_updates * steps_per_update(explored.config, studied.world))
     (same,) = steps
     return teams, same
 
@@ -245,9 +288,9 @@ def _readable(folder: Path) -> Path:
     return folder
 
 
-def _new_team(studied: StudyWorld, seed: int, number: int, scale: float) -> Any:
+def _new_team(studied: StudyWorld, seed: int, number: int, scale: float, sizes: Sizes) -> Any:
     """Policies that have learned nothing."""
-    make = partial(neural_team, networks=Networks(_HIDDEN)) if studied.is_neural else softmax_team
+    make = partial(neural_team, networks=Networks(sizes.hidden)) if studied.is_neural else softmax_team
     return make(jr.fold_in(jr.key(seed), 7), studied.world, num_agents=number, scale=scale)
 
 
@@ -261,8 +304,9 @@ def _begin(
     """
     choice_key, test_key = jr.split(jr.fold_in(jr.key(seed), 8))
     tasks = jax.tree.map(lambda *leaves: np.stack(leaves), *(task_of(goal) for goal in goals))
-    is_reached, _, _ = reached(choice_key, team, studied.world, tasks, config.episodes)
-    best = np.asarray(is_reached).mean(axis=1).argmax(axis=1)
+    best = np.zeros(len(goals), int)
+    if team.num_agents > 1:
+        best = np.asarray(reached(choice_key, team, studied.world, tasks, config.episodes)[0]).mean(axis=1).argmax(axis=1)
     num_episodes = config.episodes * max(1, config.agents // team.num_agents)
     is_reached, lengths, cells = map(np.asarray, reached(test_key, team, studied.world, tasks, num_episodes))
     rates = is_reached.mean(axis=1)[np.arange(len(goals)), best]
@@ -270,19 +314,22 @@ def _begin(
     return [start_from(team, int(agent)) for agent in best], rates.tolist(), float(np.mean(routes))
 
 
-def _from_archive(
-    config: TransferStudy, studied: StudyWorld, num_steps: int, seed: int
-) -> tuple[list[Any], list[float], tuple[float, float, float]]:
+def _from_archives(
+    config: TransferStudy, studied: StudyWorld, num_steps: int, seeds: Sequence[int], sizes: Sizes
+) -> list[tuple[list[Any], list[float], tuple[float, float, float]]]:
     """The same for elites of MAP-Elites: the best of as many as a team has agents, of those that end nearest to a goal."""
-    elites = map_elites(studied, _new_team(studied, seed, GENERATION, 1.0), num_steps, config.agents, seed)
-    starts, before, routes = [], [], []
-    for index, near in enumerate(elites.near):
-        few = jax.tree.map(lambda leaf, near=near: leaf[near], elites.team)
-        own, rates, number = _begin(config, studied, few, studied.goals[index : index + 1], seed)
-        starts += own
-        before += rates
-        routes.append(number)
-    return starts, before, (float(np.mean(routes)), elites.coverage, elites.quality)
+    firsts = [_new_team(studied, seed, sizes.generation, 1.0, sizes) for seed in seeds]
+    found = []
+    for seed, elites in zip(seeds, map_elites(studied, firsts, num_steps, config.agents, seeds), strict=True):
+        starts, before, routes = [], [], []
+        for index, near in enumerate(elites.near):
+            few = jax.tree.map(lambda leaf, near=near: leaf[near], elites.team)
+            own, rates, number = _begin(config, studied, few, studied.goals[index : index + 1], seed)
+            starts += own
+            before += rates
+            routes.append(number)
+        found.append((starts, before, (float(np.mean(routes)), elites.coverage, elites.quality)))
+    return found
 
 
 @partial(jax.jit, static_argnums=4)
@@ -315,15 +362,23 @@ def num_routes(
 
 
 def _learn(
-    studied: StudyWorld, starts: Mapping[str, list[list[Any]]], seeds: Sequence[int], num_updates: int, log_every: int
+    studied: StudyWorld,
+    starts: Mapping[str, list[list[Any]]],
+    seeds: Sequence[int],
+    num_updates: int,
+    log_every: int,
+    sizes: Sizes,
 ) -> tuple[dict[str, Float[np.ndarray, "seed goal record"]], Int[np.ndarray, " record"]]:
     """Learns all goals from all starts, side by side in one program: the success rates at the recorded updates."""
-    networks = Networks(_HIDDEN) if studied.is_neural else None
+    networks = Networks(sizes.hidden) if studied.is_neural else None
     algorithms = [
         ActorCritic(
-            1, batch_size=_BATCH, networks=networks, learning_rate=_RATES[studied.is_neural], entropy_bonus=_ENTROPY_BONUS,
-            bonus_decay=math.exp(-_LEFT / num_updates), steps_per_batch=8, task=task_of(goal), is_curious=kind == "curious",
-            intrinsic=_INTRINSIC.get(kind, 0.0), initial=starts[kind][row][column],
+            1, batch_size=sizes.batch_size, networks=networks, learning_rate=_RATES[studied.is_neural],
+            entropy_bonus=_ENTROPY_BONUS, bonus_decay=math.exp(-_LEFT / num_updates),
+            steps_per_batch=sizes.steps_per_batch, num_minibatches=sizes.num_minibatches, task=task_of(goal),
+            intrinsic=_BONUS if kind == "entropy" else 0.0 if "entropy" in starts else None,
+            curiosity=_BONUS if kind == "curious" else 0.0 if "curious" in starts else None,
+            initial=starts[kind][row][column],
         )
         for kind in starts for row in range(len(seeds)) for column, goal in enumerate(studied.goals)
     ]  # fmt: skip

@@ -36,8 +36,9 @@ DOOR_KEY = """
 """The cells of layout 1 of XLand-MiniGrid's DoorKey-6x6: the door is in the second column of the first row that is free, and
 the key in the cell below the start."""
 _DOOR_KEY_NAME = "xminigrid:MiniGrid-DoorKey-6x6"
-_HORIZONS = {"maze-stoc": 20, "door-key": 60}
-"""Longer episodes than the paper's in Maze, where these leave little time to go astray; shorter ones than DoorKey's 200."""
+_HORIZONS = {"maze-stoc": 20, "point-maze": 80, "door-key": 60}
+"""Longer episodes in both mazes, whose own leave no time to go astray on the way to the farthest cell; shorter ones than
+DoorKey's 200."""
 _LEAST_BEST = 0.9
 
 
