@@ -29,6 +29,7 @@ WORK = {
     "farflung.studies.ablate.experiment": "ablate",
     "farflung.studies.transfer": "transfer_config",
     "farflung.studies.transfer_study.experiment": "study_transfer",
+    "uvicorn": "Server",
 }
 """Where each command begins with what takes long, and all that was asked for must be checked."""
 BEGUN = "so far, so good"
@@ -62,6 +63,7 @@ def without_the_work():
     with pytest.MonkeyPatch.context() as patch:
         for module, name in WORK.items():
             patch.setattr(importlib.import_module(module), name, stop)
+        patch.setattr("webbrowser.open", lambda _: None)
         patch.setattr("farflung.cli.terminal.use_all_cores", lambda: None)  # the tests' JAX is configured already
         yield
 
