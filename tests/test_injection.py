@@ -49,7 +49,7 @@ def test_a_page_runs_nothing_that_it_is_given(text):
     config = SimpleNamespace(quick=True, updates=1, paper_updates=1, seeds=text, batches=text)
     shared = {"config": config, "version": text, "seconds": 1.0, "pictures": pictures, "settings": facts}
     numbers = {"num_runs": 1, "environment_steps": 1, "training_seconds": 1.0, "compile_seconds": 1.0}
-    claim = {"statement": text, "where": text, "unit": text, "tables": {text: table}, "held": {text: text}}
+    claim = {"id": text, "statement": text, "where": text, "unit": text, "tables": {text: table}, "held": {text: text}}
     picture = {"title": text, "by_training": {text: text}}
     section = {"id": text, "title": text, "text": text, "pictures": [picture], "claims": [claim], "data": [text]}
     counted = dict.fromkeys(("offline", "early", "diverse", "lower_entropy"), (1, 2, 3))

@@ -60,13 +60,13 @@ def of_mixture(world: Any, team: Any) -> Objective:
         rows = states.reshape(-1, states.shape[2])
         steps = _log_steps(world, team, rows[:, :-1], rows[:, 1:])
         of_agents = exact_sum(steps, axis=-1)[..., None] if is_whole else jnp.cumsum(steps, axis=-1)
-        largest = jnp.max(of_agents, axis=0)
-        mixed = largest + jnp.log(exact_sum(jnp.exp(of_agents - largest[None]), axis=0)) - math.log(team.num_agents)
+        mixed = jax.nn.logsumexp(of_agents, axis=0) - math.log(team.num_agents)
         first = jnp.log(lookup(world.start_distribution, rows[:, 0]))[:, None]
         return first + mixed if is_whole else jnp.concatenate([first, first + mixed], axis=1)
 
     def value(states: Int[Array, "agent trajectory times"]) -> Float[Array, ""]:
-        return -jnp.mean(log_probabilities(states, is_whole=True))
+        found = log_probabilities(states, is_whole=True)[:, 0]
+        return -exact_sum(found, axis=0) / len(found)
 
     def gains(states: Int[Array, "agent trajectory times"]) -> Float[Array, "agent trajectory times"]:
         found = log_probabilities(states, is_whole=False)
@@ -87,17 +87,16 @@ def _log_steps(
         chances = jnp.zeros(num_actions * num_states**2).at[pair * num_states + world.successors].add(world.probabilities)
         chances = chances.reshape(num_actions, num_states, num_states)
 
-        def logs(policy: Float[Array, "*time state action"]) -> Float[Array, "*time state following"]:
+        def by_pair(policy: Float[Array, "*time state action"]) -> Float[Array, "*time state following"]:
             by_action = [
                 policy[..., None, action] * chances[action].reshape(*[1] * (policy.ndim - 2), num_states, num_states)
                 for action in range(num_actions)
             ]
-            return jnp.log(jnp.maximum(functools.reduce(jnp.add, by_action), _LEAST_PROBABILITY))
+            return functools.reduce(jnp.add, by_action)
 
-        table = jax.lax.map(logs, policies).reshape(
-            team.num_agents, -1
-        )  # by a vmap, XLA would compute an entry anew each time it is read
-        return jax.vmap(lookup, (0, None))(table, (time * num_states + now) * num_states + following)
+        table = jax.lax.map(by_pair, policies).reshape(team.num_agents, -1)  # by a vmap, XLA would sum anew at each reading
+        found = jax.vmap(lookup, (0, None))(table, (time * num_states + now) * num_states + following)
+        return jnp.log(jnp.maximum(found, _LEAST_PROBABILITY))
     moves = now[..., None] * num_actions + np.arange(num_actions).reshape(1, 1, -1)
     outcomes = moves[..., None] * world.num_successors + np.arange(world.num_successors).reshape(1, 1, 1, -1)
     is_next = lookup(flat(world.successors), outcomes) == following[..., None, None]

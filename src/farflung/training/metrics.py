@@ -105,7 +105,7 @@ def measure_batch(
     found = _measure_states(world, team, trajectories)
     states, more = trajectories.states, {}
     if _has_trajectory_entropy((states.shape[1], states.shape[2])):
-        more["trajectory_entropy"] = jnp.mean(jax.vmap(trajectory(world, team).value)(states))
+        more["trajectory_entropy"] = exact_sum(jax.vmap(trajectory(world, team).value)(states), axis=0) / len(states)
     if task is not None:
         more["objective"] = jnp.mean(task.paid(world, team, trajectories).returns)
     elif objective is not None:
