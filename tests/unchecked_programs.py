@@ -12,6 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import farflung
 from farflung.entropy import credit
 from farflung.numerics import programs
+from farflung.studies.explore import random_baseline
 from farflung.training import compiled
 
 
@@ -65,17 +66,17 @@ def fails(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("world", "settings"),
+    ("world", "settings", "num_programs"),  # the beginning, the updates and, where states are numbered, random actions
     [
-        ("room-stoc", {}),
-        ("room-stoc", {"seeds": (0,)}),
-        ("room-stoc", {"seeds": (0, 1, 2)}),
-        ("point-gap", {"horizon": 8, "hidden": (8,)}),
+        ("room-stoc", {}, 3),
+        ("room-stoc", {"seeds": (0,)}, 3),
+        ("room-stoc", {"seeds": (0, 1, 2)}, 3),
+        ("point-gap", {"horizon": 8, "hidden": (8,)}, 2),
     ],
 )
-def test_a_later_process_compiles_nothing_and_has_the_same_bits(memory, monkeypatch, world, settings):
+def test_a_later_process_compiles_nothing_and_has_the_same_bits(memory, monkeypatch, world, settings, num_programs):
     first = trained(world, **settings)
-    assert len(memory.contents) == 2  # the beginning, and the updates
+    assert len(memory.contents) == num_programs
     in_a_new_process(memory)
     monkeypatch.setattr(programs, "_compiled", fails)
     jax.tree.map(np.testing.assert_array_equal, first, trained(world, **settings))
@@ -120,12 +121,15 @@ class Drift:
 
 
 def test_a_users_own_objective_and_world_are_never_kept(memory):
+    small = farflung.Explore("room-stoc", **SMALL)
+    random_baseline(small, farflung.make_world("room-stoc"))  # of random actions, whatever the credit
+    (of_random_actions,) = memory.contents
     trained(objective=farflung.Utility(lambda shares: -jax.numpy.sum(shares**2)))
     trained(credit=lambda objective, states: jax.vmap(objective.gains)(states)[..., 1:])
     trained(Drift())
     trained(credit=functools.wraps(credit.causal)(lambda objective, states: 2 * credit.causal(objective, states)))
     trained(objective=farflung.Utility(jax.jit(jax.numpy.max)))
-    assert not memory.contents
+    assert [*memory.contents] == [of_random_actions]
 
 
 def test_edited_sources_and_late_flags_keep_nothing(memory, monkeypatch, tmp_path):

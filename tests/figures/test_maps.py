@@ -6,18 +6,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from farflung import figures, from_gymnasium, gridworld, hosted, make_vector_world
-from farflung.figures.maps import (
-    UNREACHABLE,
-    Plane,
-    cells_of,
-    draw_coverage,
-    draw_on_map,
-    draw_paths,
-    is_jump,
-    on_grid,
-    plane_of,
-    points_of,
-)
+from farflung.figures.maps import UNREACHABLE, draw_coverage, draw_on_map, draw_paths, on_grid
+from farflung.figures.planes import Plane, cells_of, is_jump, plane_of, points_of
 
 
 def test_cells_are_those_of_the_projection():

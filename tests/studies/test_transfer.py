@@ -11,7 +11,7 @@ import farflung
 from farflung.algorithms.task import Goal
 from farflung.cli import main
 from farflung.config import Transfer
-from farflung.figures import maps
+from farflung.figures import planes
 from farflung.policies.rollout import WorldWarning
 from farflung.studies.transfer import agent_of, learn_offline, select
 from farflung.studies.transfer_study.goals import best_success
@@ -118,7 +118,7 @@ def test_learning_from_the_best_agent_gives_a_run_with_one_policy_that_reaches_t
     ],
 )
 def test_the_goal_among_vectors_is_drawn_where_it_is(task, expected):
-    found = maps.goal_area(make_vector_world("point-empty"), task)
+    found = planes.goal_area(make_vector_world("point-empty"), task)
     assert found == (None if expected is None else pytest.approx(expected))
 
 

@@ -2,46 +2,58 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 from farflung.cli import terminal
 from farflung.cli.arguments import STYLE as STYLE
 from farflung.cli.arguments import Command, parse
-from farflung.cli.datasets import collect, offline
-from farflung.cli.explore import explore, resume
-from farflung.cli.finished import compare, film, view
-from farflung.cli.optima import ceiling, concentration, frank_wolfe, objectives
-from farflung.cli.suites import ablate, reproduce
-from farflung.cli.sweep import sweep
-from farflung.cli.tasks import transfer, transfer_study
 from farflung.config.checks import printable
 from farflung.runs.interrupts import Stopped, interruptible, keep_exit_code
 
 _JSON = "--json"
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
 """JAX and matplotlib make so many objects that looking for garbage after each 700 took a tenth of a short command's time."""
-COMMANDS: dict[str, Command] = {
-    "explore": explore,
-    "resume": resume,
-    "sweep": sweep,
-    "collect": collect,
-    "offline": offline,
-    "transfer": transfer,
-    "compare": compare,
-    "film": film,
-    "view": view,
-    "ceiling": ceiling,
-    "frank-wolfe": frank_wolfe,
-    "concentration": concentration,
-    "reproduce": reproduce,
-    "ablate": ablate,
-    "objectives": objectives,
-    "transfer-study": transfer_study,
-}
+
+
+class _Commands(Mapping[str, Command]):
+    """The commands by their names; the module of a command is imported when it is asked for."""
+
+    _modules: ClassVar = {
+        "explore": "explore",
+        "resume": "explore",
+        "sweep": "sweep",
+        "collect": "datasets",
+        "offline": "datasets",
+        "transfer": "tasks",
+        "compare": "finished",
+        "film": "finished",
+        "view": "finished",
+        "ceiling": "optima",
+        "frank-wolfe": "optima",
+        "concentration": "optima",
+        "reproduce": "suites",
+        "ablate": "suites",
+        "objectives": "optima",
+        "transfer-study": "tasks",
+    }
+
+    def __getitem__(self, name: str) -> Command:
+        return getattr(importlib.import_module(f"farflung.cli.{self._modules[name]}"), name.replace("-", "_"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+COMMANDS: Mapping[str, Command] = _Commands()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         terminal.take_streams(is_json=_JSON in sys.argv)
         code = main(sys.argv[1:])
+        gc.freeze()  # Python looks through all objects for garbage once more when it exits
         keep_exit_code(code)
         return code
     try:

@@ -1,6 +1,5 @@
-"""Results as matplotlib figures, which the caller shows or saves."""
+"""Results as matplotlib figures, which the caller shows or saves; matplotlib is imported when the first one is drawn."""
 
-from farflung.figures.explored import explored
-from farflung.figures.maps import draw_on_map
+import lazy_loader
 
-__all__ = ["draw_on_map", "explored"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,7 +7,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from farflung.bounds.ceilings import Ceiling
-from farflung.figures.maps import draw_on_map, is_wide, on_grid
+from farflung.figures.maps import draw_on_map, on_grid
+from farflung.figures.planes import is_wide
 from farflung.figures.style import BLUE, STYLE
 from farflung.worlds.world import World
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from farflung.bounds.ceilings import Ceiling
-from farflung.figures.style import BLUE, LEGEND, RED, STYLE, seeds_label
+from farflung.figures.style import BLUE, LEGEND, RED, STYLE, ceiling_label, seeds_label
 from farflung.runs.run import Run
 from farflung.runs.statistics import mean_and_interval
 from farflung.training.progress import last_percent
@@ -59,10 +59,6 @@ def _mean_curve(run: Run, metric: str, over: str, stride: int) -> tuple[np.ndarr
 def draw_ceiling(axis: Axes, normalized_bound: float, *, color: str = RED, label: str = "") -> None:
     """Draws a line at the ceiling, which no team exceeds."""
     axis.axhline(normalized_bound, color=color, ls=":", lw=1.3, label=label)
-
-
-def ceiling_label(is_exact: bool) -> str:
-    return "best possible" if is_exact else "upper bound"
 
 
 @mpl.rc_context(STYLE)

@@ -11,9 +11,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from farflung.figures import maps
-from farflung.figures.curves import ceiling_label, draw_ceiling, draw_curve
-from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, plain, seeds_label, team_label
+from farflung.figures import maps, planes
+from farflung.figures.curves import draw_ceiling, draw_curve
+from farflung.figures.style import BLUE, GREY, LEGEND, STYLE, VISITS, ceiling_label, plain, seeds_label, team_label
 from farflung.runs.run import Run, typical_seed
 from farflung.training.metrics import occupancy
 
@@ -33,13 +33,13 @@ def explored(run: Run) -> Figure:
     elif run.world.positions is None:
         figure = Figure(figsize=(4.5 * len(labels), 3.8), layout="constrained")
         _draw_curves(figure, figure.subplots(1, len(labels)), run)
-    elif maps.is_wide(run.world, _TIMES_AS_WIDE):  # the maps get the whole width of the page
+    elif planes.is_wide(run.world, _TIMES_AS_WIDE):  # the maps get the whole width of the page
         figure = Figure(figsize=(12, 7.5), layout="constrained")
         top, bottom = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.9)).flat
         _draw_curves(top, top.subplots(1, 2), run)
         _draw_occupancies(bottom, run)
     else:
-        figure = Figure(figsize=(12, 6 if maps.is_wide(run.world) else 5), layout="constrained")
+        figure = Figure(figsize=(12, 6 if planes.is_wide(run.world) else 5), layout="constrained")
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9)).flat
         _draw_curves(left, left.subplots(len(labels), 1, sharex=True), run)
         _draw_occupancies(right, run)
@@ -94,7 +94,7 @@ def _draw_occupancies(figure: SubFigure, run: Run) -> None:
     if num_agents == 1:
         _draw_team_map(figure, run, visits[0], f"where the policy is (seed {seed})")
         return
-    wide = maps.is_wide(run.world)
+    wide = planes.is_wide(run.world)
     shape: dict[str, Any] = {"nrows": 2, "height_ratios": (1, 1.1)} if wide else {"ncols": 2, "width_ratios": (1, 1.1)}
     team_figure, agents_figure = figure.subfigures(squeeze=False, **shape).flat
     _draw_team_map(team_figure, run, visits.mean(axis=0), f"where the team is (seed {seed})")
@@ -126,11 +126,11 @@ def _draw_paths_and_coverage(figure: SubFigure, run: Run) -> None:
     """Draws one episode of the team where states are vectors, and its visits over several episodes."""
     assert run.world.projection is not None
     assert run.paths is not None
-    plane, points = maps.plane_of(run.world), maps.points_of(run.paths.features)
+    plane, points = planes.plane_of(run.world), planes.points_of(run.paths.features)
     ways, coverage = figure.subplots(1, 2)
     maps.draw_paths(ways, plane, points[0])
     maps.mark_goal(ways, run.world, run.summary.get("transfer", {}))
-    meaning, groups = maps.by_color(points[0])
+    meaning, groups = planes.by_color(points[0])
     ways.set_title(f"where {'each' if len(groups) > 1 else 'the'} {meaning} goes (seed {run.paths.seed})")
     if len(groups) > len(maps.AGENT_COLORS):
         scale = ScalarMappable(Normalize(0.5, len(groups) + 0.5), maps.color_scale(len(groups)))

@@ -19,7 +19,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from farflung.config import Film
-from farflung.figures import maps
+from farflung.figures import maps, planes
 from farflung.figures.style import BLUE, STYLE, plain, team_label
 from farflung.policies.rollout import play
 from farflung.runs.destinations import claimed_file
@@ -51,7 +51,7 @@ class Episode(NamedTuple):
     """One episode of a team, ready to be drawn."""
 
     title: str
-    plane: maps.Plane
+    plane: planes.Plane
     points: Float[np.ndarray, "agent trajectory times 2"]
     """The positions of the agents in the plane; NaN after an episode's end."""
     cells: Int[np.ndarray, "agent trajectory times"]
@@ -164,16 +164,16 @@ def _episode(run: Run, states: Num[np.ndarray, "agent trajectory times *feature"
     """States, or features, of one batch element on the run's map or in its plane."""
     title, projection = f"{run.config.world}, {team_label(run.config)}", run.world.projection
     if projection is not None:
-        cells = maps.cells_of(states, projection.low, projection.high, projection.bins)
-        return Episode(title, maps.plane_of(run.world), maps.points_of(states), cells, run.world.num_states, when)
+        cells = planes.cells_of(states, projection.low, projection.high, projection.bins)
+        return Episode(title, planes.plane_of(run.world), planes.points_of(states), cells, run.world.num_states, when)
     states = np.where(states < run.world.num_states, states, -1)  # states that the run has not met lie nowhere
     num_paths = states[..., 0].size
     angles = 2 * np.pi * np.arange(num_paths).reshape(*states.shape[:2], 1) / num_paths
     offsets = _SPREAD * np.stack([np.cos(angles), np.sin(angles)], axis=-1) if num_paths > 1 else 0.0
-    cells, numbers = np.unique(maps.cells_on_map(run.world), axis=0, return_inverse=True)
+    cells, numbers = np.unique(planes.cells_on_map(run.world), axis=0, return_inverse=True)
     is_known = states >= 0
-    points = np.where(is_known[..., None], maps.cells_on_map(run.world)[states] + 0.5 + offsets, np.nan)
-    return Episode(title, maps.plane_of(run.world), points, np.where(is_known, numbers[states], -1), len(cells), when)
+    points = np.where(is_known[..., None], planes.cells_on_map(run.world)[states] + 0.5 + offsets, np.nan)
+    return Episode(title, planes.plane_of(run.world), points, np.where(is_known, numbers[states], -1), len(cells), when)
 
 
 @mpl.rc_context(STYLE)
@@ -217,9 +217,9 @@ def draw_frames(run: Run, element: int = 0) -> tuple[Figure, Callable[[int], Non
 def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], None]]:
     """A figure, and a function that draws one time of episodes in a row: the agents, their last steps and the visited cells."""
     episode, plane = episodes[0], episodes[0].plane
-    grouped = maps.by_color(episode.points)[1]
+    grouped = planes.by_color(episode.points)[1]
     colors = np.repeat(maps.colors_of(len(grouped)), grouped.shape[1], axis=0)
-    of_all = [maps.by_color(each.points)[1].reshape(len(colors), -1, 2) for each in episodes]
+    of_all = [planes.by_color(each.points)[1].reshape(len(colors), -1, 2) for each in episodes]
     points = of_all[0]
     num_traced = max(2, round(_SHARE_TRACED * episode.horizon))
     width, height = _size(plane)
@@ -251,7 +251,7 @@ def draw_episodes(episodes: Sequence[Episode]) -> tuple[Figure, Callable[[int], 
         cells.set_array(np.where(is_seen, 2, plane.is_free).T)
         recent = points[:, max(0, time - num_traced) : time + 1]
         steps = np.stack([recent[:, :-1], recent[:, 1:]], axis=2)
-        steps[maps.is_jump(recent, plane)] = np.nan
+        steps[planes.is_jump(recent, plane)] = np.nan
         opacity = np.linspace(0, 1, steps.shape[1] + 1)[1:]
         faded = np.broadcast_to(colors[:, None], (*steps.shape[:2], 4)).copy()
         faded[..., 3] = opacity
@@ -304,7 +304,7 @@ def _writer(path: Path) -> Callable[..., AbstractMovieWriter]:
     return partial(FFMpegWriter, codec="h264")
 
 
-def _size(plane: maps.Plane) -> tuple[float, float]:
+def _size(plane: planes.Plane) -> tuple[float, float]:
     sides = np.subtract(plane.high, plane.low) if plane.is_to_scale else np.ones(2)
     width, height = np.maximum(_LONGEST_SIDE * sides / sides.max(), _SHORTEST_SIDES).tolist()
     labels = 0.6 if any(plane.names) else 0.1

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from farflung.runs.destinations import Destination, claimed
 from farflung.runs.files import save_figure, to_csv, write_errors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TEMPLATES = Environment(
     loader=PackageLoader("farflung.figures"),
@@ -54,7 +56,7 @@ class Plot(NamedTuple):
 
     title: str
     caption: str
-    draw: Callable[[], Figure]
+    draw: "Callable[[], Figure]"
     formats: tuple[str, ...] = ("png", "svg")
     charts: Sequence[Chart] = ()
     """The same curves for readers with a pointer."""
@@ -209,5 +211,5 @@ def _save_figures(plots: Mapping[str, Plot], folder: Path, executor: Executor | 
     ]
 
 
-def _draw(draw: Callable[[], Figure], path: Path, formats: tuple[str, ...]) -> None:
+def _draw(draw: "Callable[[], Figure]", path: Path, formats: tuple[str, ...]) -> None:
     save_figure(draw(), path, formats)

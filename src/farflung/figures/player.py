@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 
 from farflung.config import Explore
-from farflung.figures import maps
-from farflung.figures.curves import ceiling_label
+from farflung.figures import planes
 from farflung.figures.pages import as_data, policy, render, source
-from farflung.figures.style import team_label
+from farflung.figures.style import ceiling_label, team_label
 from farflung.policies import TabularSoftmax
 from farflung.runs.metrics_table import Columns
 from farflung.runs.run import Playback, Run, is_finished
@@ -129,7 +128,7 @@ def described(run: Run, title: str, *, beside: Sequence[dict[str, Any]] = (), fi
         "about": about["about"] + _ending(run),
         "isInterrupted": not is_finished(run),
         **_curves(run.config, run.world, run.updates[shown], run.steps[shown], _rows(run.metrics, shown), summary),
-        **_played(run.world, run.playback, maps.goal_area(run.world, task)),
+        **_played(run.world, run.playback, planes.goal_area(run.world, task)),
         **({"command": task["command"]} if task else {}),
         "arrows": _arrows(run),
         "body": _body(run),
@@ -253,7 +252,7 @@ def _played(world: World, playback: Playback | None, goal: tuple[float, float, f
     """The plane, and the episodes as points in it; both are None if states have no place to be drawn at."""
     if world.projection is None and world.positions is None:
         return {"plane": None, "playback": None}
-    plane = maps.plane_of(world)
+    plane = planes.plane_of(world)
     scenes: dict[str, Float[np.ndarray, "element agent trajectory times 2"]] = {}
     if playback is not None:
         scenes = {
@@ -296,8 +295,8 @@ def _played(world: World, playback: Playback | None, goal: tuple[float, float, f
 def _points(world: World, episodes: Num[np.ndarray, "element agent trajectory times *feature"]) -> np.ndarray:
     """The place of each state in the plane; NaN after an episode's end."""
     if world.projection is not None:
-        return maps.points_of(np.asarray(episodes, float))
-    cells = np.append(maps.cells_on_map(world) + 0.5, [[np.nan, np.nan]], axis=0)
+        return planes.points_of(np.asarray(episodes, float))
+    cells = np.append(planes.cells_on_map(world) + 0.5, [[np.nan, np.nan]], axis=0)
     return cells[np.where(episodes < 0, world.num_states, np.minimum(episodes, world.num_states))]
 
 
@@ -362,7 +361,7 @@ def _arrows(run: Run) -> dict[str, Any] | None:
         probabilities = probabilities[:, None]
     if probabilities[..., 0].size > _MOST_ARROWS:
         return None
-    places = maps.cells_on_map(world) + 0.5
+    places = planes.cells_on_map(world) + 0.5
     moves = places[np.asarray(table.successors)] - places[:, None, None]  # [state, action, successor, axis]
     leads = np.einsum("saj,sajx->sax", np.diff(np.asarray(table.cumulative_probability), axis=-1, prepend=0.0), moves)
     likeliest = probabilities.argmax(axis=-1)

@@ -12,7 +12,8 @@ from matplotlib.patches import Circle, Rectangle
 
 from farflung.data.offline import Reached
 from farflung.data.rewards import Learned
-from farflung.figures.maps import draw_on_map, is_wide, plane_of
+from farflung.figures.maps import draw_on_map
+from farflung.figures.planes import is_wide, plane_of
 from farflung.figures.style import BLUE, GREEN, GREY, GRID_LINE, ORANGE, START_MARK, STYLE, WALL, plain
 from farflung.runs.statistics import wilson_interval
 

@@ -29,3 +29,7 @@ def team_label(config: Explore) -> str:
 
 def seeds_label(num_seeds: int) -> str:
     return f"mean of {num_seeds} seeds" if num_seeds > 1 else "1 seed"
+
+
+def ceiling_label(is_exact: bool) -> str:
+    return "best possible" if is_exact else "upper bound"

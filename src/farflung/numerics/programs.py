@@ -95,6 +95,13 @@ def program(
     return found
 
 
+def computed(function: Any, statics: Sequence[Any], *arguments: Any) -> Any:
+    """What a jitted function returns on this process's first device, by a `program` that is kept."""
+    device = jax.local_devices()[0]
+    given = jax.device_put(arguments, device)
+    return program(function, statics, given, [device])(*given)
+
+
 def _compiled(
     function: Any, statics: Sequence[Any], arguments: Sequence[Any], store: Store | None = None, key: str = ""
 ) -> Callable[..., Any]:

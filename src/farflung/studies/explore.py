@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import itertools
 import sys
 import warnings
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, UInt
 
 from farflung import bounds
 from farflung.algorithms import Algorithm, team_shape
@@ -32,7 +33,8 @@ from farflung.loggers import Logger, resolved
 from farflung.loggers.logger import LoggerGroup, finals_of
 from farflung.numerics.arrays import runs_on_cpu
 from farflung.numerics.compilation import REPRODUCIBLE, ReproducibleIfWorld
-from farflung.policies import TabularSoftmax, UniformPolicy, uniform_team
+from farflung.numerics.programs import computed
+from farflung.policies import UniformPolicy, uniform_team
 from farflung.policies.rollout import play
 from farflung.runs import interrupts, program_cache, run
 from farflung.runs.checkpoints import MINUTES, Checkpoint, Checkpointer, new_checkpoints, open_checkpoints
@@ -354,6 +356,8 @@ def train_side_by_side(
             highest = pool.submit(_ceiling, config, world)
             of_objective = pool.submit(_objective_ceiling, config, world, objective)
             random = None if world.is_hosted else pool.submit(_baseline, config, world, objective)
+            if checkpointers:
+                pool.submit(_import_for_figures)
             for each in checkpointers:
                 each.has_started = True
             if live and on_progress is None and "IPython" in sys.modules:
@@ -457,6 +461,14 @@ def _with_paths(trained: Run) -> Run:
     return dataclasses.replace(trained, paths=paths, summary={**trained.summary, "alike": alike})
 
 
+def _import_for_figures() -> None:
+    """Imports, while the team trains, what its figure needs afterwards."""
+    importlib.import_module("scipy.special")
+    for backend in ("agg", "svg"):
+        importlib.import_module(f"matplotlib.backends.backend_{backend}")
+    importlib.import_module("farflung.figures").explored  # noqa: B018
+
+
 def _ceiling(config: Explore, world: World) -> "Ceiling":
     from farflung.bounds.ceilings import Ceiling, ceiling, ceiling_by_counting  # while the team trains
 
@@ -544,21 +556,22 @@ def random_baseline(
     """The metrics of a team that acts uniformly at random, over about a million steps, and a few of its episodes."""
     per_element = config.agents * config.trajectories * world.horizon
     batch_size = int(np.clip(1_000_000 // max(per_element, world.num_states), 4, 4096))
-    team = uniform_team(world, config.agents)
-    return _measure(jr.key(0), team, world, batch_size, config.trajectories, objective)
+    sizes = (config.agents, batch_size, config.trajectories)
+    return computed(_measure_uniform, (*sizes, objective), np.uint32(0), world)
 
 
 _play = ReproducibleIfWorld(play, static_argnums=(3, 4))
 
 
-@partial(jax.jit, static_argnums=(3, 4, 5), compiler_options=REPRODUCIBLE)
-def _measure(
-    key: PRNGKeyArray,
-    team: TabularSoftmax,
-    world: TabularMDP,
+@partial(jax.jit, static_argnums=(0, 1, 2, 3), compiler_options=REPRODUCIBLE)
+def _measure_uniform(
+    num_agents: int,
     batch_size: int,
     num_trajectories: int,
     objective: ObjectiveIn | None,
+    seed: UInt[Array, ""],
+    world: TabularMDP,
 ) -> tuple[Metrics, Int[Array, "element agent trajectory times"]]:
-    batch = play(key, team, world, batch_size, num_trajectories)
+    team = uniform_team(world, num_agents)
+    batch = play(jr.key(seed), team, world, batch_size, num_trajectories)
     return measure_batch(world, team, batch, objective), shown_of(world, batch.states)

@@ -79,7 +79,7 @@ class LiveRun:
             self._pending = self._pool.submit(self._write, tuple(self._records), self._moments)
 
     def _write(self, records: Sequence[Columns], moments: Moments) -> None:
-        from farflung.figures.player import described_unfinished  # imports matplotlib
+        from farflung.figures.player import described_unfinished  # needs Jinja2
 
         config, _, _ = self._about
         columns = None

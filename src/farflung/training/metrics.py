@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,8 @@ from farflung.entropy.counts import decompose, entropy_of_counts, ragged_plug_in
 from farflung.entropy.named import trajectory
 from farflung.entropy.objective import ObjectiveIn
 from farflung.numerics.arrays import count_by_index, exact_sum
+from farflung.numerics.compilation import REPRODUCIBLE
+from farflung.numerics.programs import computed
 from farflung.policies import TabularSoftmax, policy_entropies
 from farflung.policies.acting import TrainedTeam
 from farflung.policies.rollout import Trajectories, acted_in, play
@@ -221,8 +223,12 @@ def occupancy(world: TabularMDP, team: TabularSoftmax | TrainedTeam) -> Float[Ar
     team = team.policies if isinstance(team, TrainedTeam) else team
     num_agents = team.num_agents
     if num_agents * world.horizon * world.successors.size <= _MOST_EXACT_OPERATIONS:
-        # One agent at a time: teams of any size share one compiled program.
-        return jnp.stack([world.occupancy(policy) for policy in team.probabilities])
+        return computed(_exact_occupancy, (), team, world)
     num_trajectories = max(4, 1_000_000 // (num_agents * world.horizon))
     states = play(jr.key(0), team, world, 1, num_trajectories).states[0]
     return jax.vmap(count_by_index, (0, None))(states, world.num_states) / states[0].size
+
+
+@partial(jax.jit, compiler_options=REPRODUCIBLE)
+def _exact_occupancy(team: TabularSoftmax, world: TabularMDP) -> Float[Array, "agent state"]:
+    return jax.lax.map(world.occupancy, team.probabilities)  # one agent after the other: a world's tables may be large
