@@ -13,6 +13,8 @@ import tyro
 
 FITTED = 7
 """Sizes to which the slope is fitted, from the largest down: there, what doesn't grow no longer counts."""
+UPDATES = 16
+"""In one compiled loop, as in training: an update alone would pay for new memory each time."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Sweep(NamedTuple):
     """How the work grows."""
     make: Callable[[int], tuple[Callable[..., Any], tuple[Any, ...]]]
     """A function to compile and its arguments, for a size."""
+    repeats: int = 1
+    """How often the function does the work."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,18 @@ def sweeps() -> list[Sweep]:
     doublings = [2**power for power in range(13)]
     horizons, sides = [10 * size for size in doublings[:11]], [round(math.sqrt(43 * 2**power)) for power in range(15)] + [1000]
     return [
-        Sweep("update/agents", doublings, "linear", lambda size: _update(agents=size, batch_size=8)),
-        Sweep("update/horizon", horizons, "linear", lambda size: _update(horizon=size, batch_size=8)),
-        Sweep("update/states", [side**2 for side in sides], "linear", lambda size: _update(side=math.isqrt(size), horizon=64)),
-        Sweep("bare Adam/states", [side**2 for side in sides], "linear", _bare_adam),
-        Sweep("update/seeds", doublings[:11], "linear", lambda size: _update(seeds=size)),
-        Sweep("update/batch", doublings, "linear", lambda size: _update(batch_size=size)),
+        Sweep("update/agents", doublings, "linear", lambda size: _update(agents=size, batch_size=8), UPDATES),
+        Sweep("update/horizon", horizons, "linear", lambda size: _update(horizon=size, batch_size=8), UPDATES),
+        Sweep(
+            "update/states",
+            [side**2 for side in sides],
+            "linear",
+            lambda size: _update(side=math.isqrt(size), horizon=64),
+            UPDATES,
+        ),
+        Sweep("bare Adam/states", [side**2 for side in sides], "linear", _bare_adam, UPDATES),
+        Sweep("update/seeds", doublings[:11], "linear", lambda size: _update(seeds=size), UPDATES),
+        Sweep("update/batch", doublings, "linear", lambda size: _update(batch_size=size), UPDATES),
         Sweep("gains/horizon", horizons, "T log T", lambda size: _gains(size, is_ragged=False)),
         Sweep("ragged gains/horizon", horizons, "T log T", lambda size: _gains(size, is_ragged=True)),
         Sweep("metrics/horizon", horizons, "linear", lambda size: _metrics(horizon=size)),
@@ -111,26 +121,34 @@ def _update(
     world = _world(side, horizon)
     algorithm = pgpse(Explore("maze-stoc", agents=agents, batch_size=batch_size, policy="stationary"), world)
 
-    def update(world: Any, states: Any, keys: Any) -> Any:
+    def updates(world: Any, states: Any, keys: Any) -> Any:
         def one(state: Any, key: Any) -> Any:
             played = play(key, state.team, world, batch_size, algorithm.num_trajectories)
             return algorithm.learn(world, state, played)
 
-        return jax.vmap(one)(states, keys)
+        def update(index: Any, states: Any) -> Any:
+            return jax.vmap(one)(states, jax.vmap(jr.fold_in, (0, None))(keys, index))
+
+        return jax.lax.fori_loop(0, UPDATES, update, states)
 
     keys = jr.split(jr.key(0), seeds)
-    return update, (world, jax.jit(jax.vmap(lambda key: algorithm.init(key, world)))(keys), keys)
+    return updates, (world, jax.jit(jax.vmap(lambda key: algorithm.init(key, world)))(keys), keys)
 
 
 def _bare_adam(num_states: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Adam's arithmetic for the table of an update, without a world or an agent: what the machine's memory alone costs."""
+    import jax
     import jax.numpy as jnp
 
-    def step(table: Any, gradient: Any, mean: Any, square: Any) -> Any:
-        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
-        return table + 0.1 * mean / (jnp.sqrt(square) + 1e-8), mean, square
+    def steps(gradient: Any, *before: Any) -> Any:
+        def step(_: Any, carry: Any) -> Any:
+            table, mean, square = carry
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+            return table + 0.1 * mean / (jnp.sqrt(square) + 1e-8), mean, square
 
-    return step, tuple(jnp.full((6, num_states, 4), value, jnp.float32) for value in (0.0, 0.5, 0.1, 0.2))
+        return jax.lax.fori_loop(0, UPDATES, step, before)
+
+    return steps, tuple(jnp.full((6, num_states, 4), value, jnp.float32) for value in (0.0, 0.5, 0.1, 0.2))
 
 
 def _walks(horizon: int) -> Any:
@@ -222,7 +240,8 @@ def measure(sweep: Sweep, config: Growth) -> Result:
         if bytes_used > config.most_gigabytes * 1e9:
             break
         sizes.append(size)
-        seconds.append(_best(lambda run=program, given=arguments: jax.block_until_ready(run(*given)), clock))  # type: ignore[misc]
+        best = _best(lambda run=program, given=arguments: jax.block_until_ready(run(*given)), clock)  # type: ignore[misc]
+        seconds.append(best / sweep.repeats)
         megabytes.append(bytes_used / 1e6)
         if seconds[-1] > config.most_seconds:
             break

@@ -1,6 +1,7 @@
 """Objectives beside the entropy of states: their values and gains against computations of their own, and their ceilings."""
 
 import importlib
+import itertools
 import json
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from farflung.bounds.trajectories import (
 from farflung.config import Concentration, Explore
 from farflung.config.options import OBJECTIVES as NAMES
 from farflung.config.options import objective_terms
+from farflung.entropy import trajectories
 from farflung.entropy.counts import ragged_plug_in
 from farflung.entropy.named import OBJECTIVES, named_objective
 from farflung.entropy.nearest import nearest_neighbours
@@ -54,6 +56,22 @@ def every_trajectory(policy):
     moves = np.einsum("tsa,san->tsn", policy, KERNEL)
     start = np.array([0.8, 0.2, 0.0])
     return np.einsum("a,ab,bc,cd->abcd", start, *moves).ravel()
+
+
+@pytest.mark.parametrize("most_tabulated", [trajectories._MOST_TABULATED, 0])  # in small and in large worlds
+@pytest.mark.parametrize("times", [slice(None), slice(1)])  # for each time a policy, or one for all
+def test_a_mixtures_surprisals_are_those_of_all_its_trajectories(monkeypatch, most_tabulated, times):
+    monkeypatch.setattr(trajectories, "_MOST_TABULATED", most_tabulated)
+    policies = np.broadcast_to(TEAM[:, times], TEAM.shape)
+    chances = np.mean([every_trajectory(policy) for policy in policies], axis=0)
+    played = np.array(list(itertools.product(range(3), repeat=4)))[chances > 0].reshape(2, -1, 4)
+    logits = jnp.log(TEAM if times.stop is None else TEAM[:, 0])
+    mixture = trajectories.of_mixture(WORLD, TabularSoftmax(logits, is_time_dependent=times.stop is None))
+    surprisals = -np.log(chances[chances > 0])
+    assert float(mixture.value(jnp.asarray(played))) == pytest.approx(surprisals.mean(), rel=1e-5)
+    np.testing.assert_allclose(
+        mixture.gains(jnp.asarray(played)).sum(axis=-1).ravel(), surprisals / played[..., 0].size, rtol=1e-4
+    )
 
 
 def test_every_name_has_its_objective():

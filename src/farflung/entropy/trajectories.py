@@ -82,7 +82,7 @@ def _log_steps(
     num_states, num_actions = world.num_states, world.num_actions
     policies, time = team.probabilities, np.arange(now.shape[1]).reshape(1, -1) * team.is_time_dependent
     if policies.size // num_actions * num_states <= _MOST_TABULATED:
-        # In a small world, a table of all pairs of states, which a whole batch reads, is made in less time than one step takes.
+        # In a small world, a table of all pairs of states is computed once, and a whole batch reads it.
         pair = np.arange(num_actions).reshape(1, -1, 1) * num_states + np.arange(num_states).reshape(-1, 1, 1)
         chances = jnp.zeros(num_actions * num_states**2).at[pair * num_states + world.successors].add(world.probabilities)
         chances = chances.reshape(num_actions, num_states, num_states)
@@ -94,20 +94,20 @@ def _log_steps(
             ]
             return functools.reduce(jnp.add, by_action)
 
-        table = jax.lax.map(by_pair, policies).reshape(team.num_agents, -1)  # by a vmap, XLA would sum anew at each reading
-        found = jax.vmap(lookup, (0, None))(table, (time * num_states + now) * num_states + following)
-        return jnp.log(jnp.maximum(found, _LEAST_PROBABILITY))
+        table = _log(jax.lax.map(by_pair, policies))  # by a vmap, XLA would sum anew at each reading
+        pairs = (time * num_states + now) * num_states + following
+        return jax.vmap(lookup, (0, None))(table.reshape(team.num_agents, -1), pairs)
     moves = now[..., None] * num_actions + np.arange(num_actions).reshape(1, 1, -1)
     outcomes = moves[..., None] * world.num_successors + np.arange(world.num_successors).reshape(1, 1, 1, -1)
     is_next = lookup(flat(world.successors), outcomes) == following[..., None, None]
     chances = ordered_sum(jnp.where(is_next, lookup(flat(world.probabilities), outcomes), 0.0))  # [one, time, action]
     moves = moves + time[..., None] * (num_states * num_actions)
     taken = jax.vmap(lookup, (0, None))(policies.reshape(team.num_agents, -1), moves)  # [agent, one, time, action]
-    return _log_mean(taken * chances[None])
+    return _log(ordered_sum(taken * chances[None]))
 
 
-def _log_mean(chances: Float[Array, "*axes action"]) -> Float[Array, "*axes"]:
-    return jnp.log(jnp.maximum(ordered_sum(chances), _LEAST_PROBABILITY))
+def _log(chances: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
+    return jnp.log(jnp.maximum(chances, _LEAST_PROBABILITY))
 
 
 def _num_agreeing(states: Int[Array, "agent trajectory times"]) -> Int[Array, "agent trajectory times"]:
