@@ -54,7 +54,7 @@ class Explore:
     """Actions in an episode (T in the paper)."""
     slip: options.Slip = None
     """Probability that one of the other actions replaces the chosen one; only for maps."""
-    batch_size: Annotated[Derived[int], default_is("40; networks: 16")] = DERIVED
+    batch_size: Annotated[Derived[int], default_is("40; 8 for networks that the actor-critic trains")] = DERIVED
     """Batch elements per update; in each of them, the whole team plays its trajectories (B in the paper)."""
     preset: Annotated[str, one_of(tuple(options.PRESETS))] = "farflung"
     """Default settings for training: farflung's, which learn faster, or the paper's."""
