@@ -16,6 +16,8 @@ FITTED = 7
 UPDATES = 16
 """In one compiled loop, as in training: an update alone would pay for new memory each time."""
 
+_SERIES_SECONDS = 0.1
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -56,7 +58,7 @@ class Result:
     expected: str
     sizes: list[int]
     seconds: list[float]
-    """Of one evaluation, the best of several, without compilation; on a CPU, seconds of all its cores."""
+    """Of one evaluation, without compilation; on a CPU, seconds of all its cores."""
     megabytes: list[float]
     """Arguments, results and intermediate values, as XLA plans them."""
 
@@ -250,14 +252,22 @@ def measure(sweep: Sweep, config: Growth) -> Result:
 
 
 def _best(work: Callable[[], Any], clock: Callable[[], float]) -> float:
-    """The shortest of three to a hundred evaluations, within about half a second, after a first one that doesn't count."""
+    """The seconds of one evaluation: the shortest mean of three series, after a first evaluation that doesn't count.
+
+    A thread's CPU time may be counted only after the evaluation in which it was spent, so a series takes a while.
+    """
     work()
-    found: list[float] = []
-    while len(found) < 3 or (len(found) < 100 and sum(found) < 0.5):
+
+    def seconds(number: int) -> float:
         began = clock()
-        work()
-        found.append(clock() - began)
-    return min(found)
+        for _ in range(number):
+            work()
+        return clock() - began
+
+    number = 1
+    while (latest := seconds(number)) < _SERIES_SECONDS:
+        number *= 2
+    return min(latest, seconds(number), seconds(number)) / number
 
 
 def _slope(sizes: list[int], values: list[float]) -> float | None:

@@ -42,6 +42,10 @@ class Teams:
     warm_up: float | None = None
     """Share of the updates in which agents with networks of their own learn as one policy; see
     farflung explore --warm-up."""
+    horizon: int | None = None
+    """Actions in an episode (default: the world's own)."""
+    env_options: tuple[str, ...] = ()
+    """Options of a robot, such as solver_iterations=1."""
     seeds: int = 5
     first_seed: int = 0
     """Seeds on which settings were chosen must not be those on which they are reported."""
@@ -75,10 +79,12 @@ def train_all(config: Teams) -> Iterator[Trained]:
     import numpy as np
 
     from farflung import Explore, explore, make_world
+    from farflung.cli.explore import parsed_options
 
+    given_options: dict[str, Any] = {"env_options": parsed_options(config.env_options)} if config.env_options else {}
     seeds = tuple(range(config.first_seed, config.first_seed + config.seeds))
     for world in config.worlds:
-        horizon = make_world(world).horizon
+        made: Any = make_world(world, horizon=config.horizon, **given_options)
         for kind in config.kinds:
             settings: dict[str, Any] = {"algorithm": "actor-critic", "agents": config.agents, "seeds": seeds} | KINDS[kind]
             if settings["algorithm"] == "actor-critic":
@@ -87,9 +93,9 @@ def train_all(config: Teams) -> Iterator[Trained]:
             if "single" in settings:
                 settings.pop("warm_up", None)
             batch_size = Explore(world, **settings).batch_size
-            updates = math.ceil(config.steps / (batch_size * config.agents * horizon))
+            updates = math.ceil(config.steps / (batch_size * config.agents * made.horizon))
             began = time.process_time()
-            run = explore(world, updates=updates, log_every=math.ceil(updates / 2), live=False, **settings)
+            run = explore(made, updates=updates, log_every=math.ceil(updates / 2), live=False, **settings)
             entropy = np.asarray(run.metrics.entropy)
             half = entropy[:, np.searchsorted(run.updates, updates / 2)]
             steps = run.summary["environment_steps"] // config.seeds
