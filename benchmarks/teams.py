@@ -96,6 +96,8 @@ def train_all(config: Teams) -> Iterator[Trained]:
             updates = math.ceil(config.steps / (batch_size * config.agents * made.horizon))
             began = time.process_time()
             run = explore(made, updates=updates, log_every=math.ceil(updates / 2), live=False, **settings)
+            if reason := run.summary.get("stopped_because"):
+                raise SystemExit(f"{world}, {kind}: {reason}")
             entropy = np.asarray(run.metrics.entropy)
             half = entropy[:, np.searchsorted(run.updates, updates / 2)]
             steps = run.summary["environment_steps"] // config.seeds
