@@ -12,6 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import farflung
 from farflung.entropy import credit
 from farflung.numerics import programs
+from farflung.policies import softmax_team
 from farflung.studies.explore import random_baseline
 from farflung.training import compiled
 
@@ -259,3 +260,12 @@ def test_what_a_program_is_made_of_needs_a_name(memory):
     names = [programs._key(compiled._begin, (), (each,)) for each in shapes]
     assert None not in names
     assert len(set(names)) >= 4
+
+
+def test_without_a_store_jax_alone_remembers_what_was_compiled(monkeypatch):
+    programs.keep_in(None)
+    monkeypatch.setattr(programs, "_compiled", fails)
+    world = farflung.make_world("room-stoc")
+    team = softmax_team(jax.random.key(0), world, 2)
+    expected = [world.occupancy(policy) for policy in team.probabilities]
+    np.testing.assert_allclose(farflung.occupancy(world, team), expected, rtol=1e-6)

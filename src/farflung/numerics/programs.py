@@ -78,11 +78,29 @@ def program(
         statics: the function's first arguments, for which it is compiled.
         devices: those that it is compiled for, in the order of its mesh.
     """
-    is_kept = _store is not None and _is_as_imported() and runs_on_cpu() and jax.process_count() == 1
-    key = _key(function, statics, arguments) if is_kept else None
+    key = _key_if_kept(function, statics, arguments)
     if key is None:
         _compiled(function, statics, arguments)
         return functools.partial(function, *statics)  # JAX finds what was compiled
+    return _kept(key, function, statics, arguments, devices)
+
+
+def computed(function: Any, statics: Sequence[Any], *arguments: Any) -> Any:
+    """What a jitted function returns on this process's first device, by a `program` if it is kept."""
+    device = jax.local_devices()[0]
+    given = jax.device_put(arguments, device)
+    key = _key_if_kept(function, statics, given)
+    return function(*statics, *given) if key is None else _kept(key, function, statics, given, [device])(*given)
+
+
+def _key_if_kept(function: Any, statics: Sequence[Any], arguments: Sequence[Any]) -> str | None:
+    is_kept = _store is not None and _is_as_imported() and runs_on_cpu() and jax.process_count() == 1
+    return _key(function, statics, arguments) if is_kept else None
+
+
+def _kept(
+    key: str, function: Any, statics: Sequence[Any], arguments: Sequence[Any], devices: Sequence[jax.Device]
+) -> Callable[..., Any]:
     with _remembering:
         found = _loaded.pop(key, None)
     if found is None:
@@ -93,13 +111,6 @@ def program(
         while len(_loaded) > _MOST_LOADED:
             del _loaded[next(iter(_loaded))]
     return found
-
-
-def computed(function: Any, statics: Sequence[Any], *arguments: Any) -> Any:
-    """What a jitted function returns on this process's first device, by a `program` that is kept."""
-    device = jax.local_devices()[0]
-    given = jax.device_put(arguments, device)
-    return program(function, statics, given, [device])(*given)
 
 
 def _compiled(
