@@ -33,7 +33,7 @@ _LONG = {
     "test_frank_wolfe",
     "test_hosted_training",
 }
-_LONG |= {"test_readme", "test_reproduce", "test_training"}
+_LONG |= {"test_programs", "test_readme", "test_reproduce", "test_training", "test_transfer_study"}
 
 
 def pytest_collection_modifyitems(items):
