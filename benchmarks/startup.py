@@ -29,7 +29,7 @@ def run(options: Options) -> None:
 commands = {{f"command{{number}}": run for number in range(11)}}
 tyro.extras.subcommand_cli_from_dict(commands, prog="bare", args=["--help"], config=(tyro.conf.OmitArgPrefixes,))
 """.format(options="\n".join(f'    option_{number}: int = {number}\n    """What it is."""' for number in range(40)))
-CLI = "import sys; from farflung.cli import main; sys.exit(main(sys.argv[1:]))"
+CLI = "import sys; from farflung.cli import main; sys.exit(main())"  # as the installed command does
 
 
 @dataclass(frozen=True)
