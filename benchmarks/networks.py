@@ -97,21 +97,24 @@ class Reached(NamedTuple):
 
 def to_target(name: str, kind: str, seed: int) -> Reached:
     """Trains a team with a schedule of fixed length until it reaches the target of its world."""
+    import jax
     import jax.random as jr
     import numpy as np
 
     from farflung import Explore, make_world, train
     from farflung.algorithms.chosen import algorithm_for
     from farflung.policies.rollout import play
+    from farflung.runs.run import steps_per_update
 
     world: Any = make_world(name)
     config = Explore(name, **_KINDS[name][kind]).resolved(has_vectors=True)
     algorithm = algorithm_for(config, world)
     pauses = np.linspace(0, config.updates, _MEASUREMENTS + 1).round().astype(int)[1:].tolist()
 
-    def value(team: Any, progress: Any) -> float:
+    def value(progress: Any) -> float:
         if name == "point-gap":
             return float(np.asarray(progress.metrics.entropy)[0, -1])
+        team = jax.tree.map(lambda leaf: leaf[0], progress.team)
         states = play(jr.key(0), team, world, _REPETITIONS, 1).states
         return len(np.unique(world.projection.cells(states))) / _REACHABLE
 
@@ -122,18 +125,11 @@ def to_target(name: str, kind: str, seed: int) -> Reached:
     for progress in training:
         trained += time.process_time() - began
         if progress.update in pauses and len(progress.recorded):
-            latest = value(_of_seed(progress.team), progress)
+            latest = value(progress)
             if latest >= target:
                 break
         began = time.process_time()
-    steps = progress.update * config.batch_size * config.agents * world.horizon
-    return Reached(latest >= target, latest, steps, trained)
-
-
-def _of_seed(team: Any) -> Any:
-    import jax
-
-    return jax.tree.map(lambda leaf: leaf[0], team)
+    return Reached(latest >= target, latest, progress.update * steps_per_update(config, world), trained)
 
 
 def print_targets(config: Networks) -> None:

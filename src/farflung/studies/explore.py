@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import itertools
 import sys
 import warnings
@@ -463,10 +462,10 @@ def _with_paths(trained: Run) -> Run:
 
 def _import_for_figures() -> None:
     """Imports, while the team trains, what its figure needs afterwards."""
-    importlib.import_module("scipy.special")
-    for backend in ("agg", "svg"):
-        importlib.import_module(f"matplotlib.backends.backend_{backend}")
-    importlib.import_module("farflung.figures").explored  # noqa: B018
+    import scipy.special  # noqa: F401
+    from matplotlib.backends import backend_agg, backend_svg  # noqa: F401
+
+    from farflung.figures import explored  # noqa: F401
 
 
 def _ceiling(config: Explore, world: World) -> "Ceiling":
